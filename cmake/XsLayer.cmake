@@ -1,0 +1,63 @@
+# xs_layer(NAME USES layer... LIBRARIES lib...)
+# A folder src/xstage/NAME becomes the library xs_NAME; its *_test.cpp become the program NAME_test.
+# A layer links only what it names, so an include that DESIGN.md forbids also fails to link.
+include(GoogleTest)
+
+function(xs_sources name sources tests)
+  set(root ${PROJECT_SOURCE_DIR}/src/xstage/${name})
+  file(GLOB_RECURSE all CONFIGURE_DEPENDS ${root}/*.cpp)
+  set(unit_tests ${all})
+  list(FILTER unit_tests INCLUDE REGEX "_test\\.cpp$")
+  list(FILTER all EXCLUDE REGEX "_(test|mutant)\\.cpp$")
+  set(${sources} ${all} PARENT_SCOPE)
+  set(${tests} ${unit_tests} PARENT_SCOPE)
+endfunction()
+
+function(xs_layer name)
+  cmake_parse_arguments(ARG "" "" "USES;LIBRARIES" ${ARGN})
+  xs_sources(${name} sources tests)
+  list(TRANSFORM ARG_USES PREPEND xs_)
+  add_library(xs_${name} STATIC ${sources})
+  target_link_libraries(xs_${name} PUBLIC xs_flags ${ARG_USES} ${ARG_LIBRARIES})
+  if(tests)
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE xs_${name} GTest::gtest_main)
+    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX ${name}.
+                         PROPERTIES TIMEOUT 300)
+  endif()
+  if(XSTAGE_CUDA)
+    xs_device_tests(${name})
+  endif()
+endfunction()
+
+# *_test.cu of a layer: one program each, labelled gpu, since most machines that build cannot run them.
+function(xs_device_tests name)
+  file(GLOB_RECURSE device_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/xstage/${name}/*_test.cu)
+  foreach(file ${device_tests})
+    get_filename_component(program ${file} NAME_WE)
+    add_executable(${program} ${file})
+    target_link_libraries(${program} PRIVATE xs_${name})
+    target_link_options(${program} PRIVATE -static-libstdc++ -static-libgcc)
+    add_test(NAME ${name}.${program} COMMAND ${program})
+    set_tests_properties(${name}.${program} PROPERTIES LABELS gpu)
+  endforeach()
+endfunction()
+
+function(xs_program name)
+  cmake_parse_arguments(ARG "" "" "USES;LIBRARIES" ${ARGN})
+  xs_sources(${name} sources tests)
+  list(TRANSFORM ARG_USES PREPEND xs_)
+  add_executable(xstage ${sources})
+  target_link_libraries(xstage PRIVATE ${ARG_USES} ${ARG_LIBRARIES})
+  set_target_properties(xstage PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+  if(tests)
+    # The command line is tested from outside, as a person would: the tests run the program.
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE ${ARG_USES} GTest::gtest_main)
+    target_compile_definitions(${name}_test PRIVATE XSTAGE_PROGRAM="$<TARGET_FILE:xstage>"
+                               XSTAGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    add_dependencies(${name}_test xstage)
+    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX ${name}.
+                         PROPERTIES TIMEOUT 300)
+  endif()
+endfunction()

@@ -1,0 +1,181 @@
+// run moe, simulate moe: a layer on CPU ranks, and in virtual time.
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <memory>
+
+#include "xstage/cli/moe_options.hpp"
+#include "xstage/core/npy.hpp"
+#include "xstage/op/host_product.hpp"
+#include "xstage/op/moe/moe.hpp"
+#include "xstage/report/table.hpp"
+#include "xstage/report/trace.hpp"
+
+namespace xs::cli {
+namespace {
+
+struct RunOnlyOptions {
+  int workers = 1;
+  double timeout_s = 30;
+  std::string output;
+};
+
+std::string hash(const std::vector<float>& values) {
+  return fmt::format("{:016x}", XXH3_64bits(values.data(), values.size() * sizeof(float)));
+}
+
+void write_files(const MoeCase& layer, const MoeOptions& options, const std::vector<NamedTimeline>& timelines) {
+  if (!options.schedule_out.empty()) write_document(options.schedule_out, to_json(layer.problem, layer.schedule()));
+  if (!options.trace.empty()) write_text(options.trace, to_trace(timelines));
+}
+
+Json describe_json(const char* kind, const MoeCase& layer, const MoeOptions& options) {
+  Json json = new_document(kind);
+  json["model"] = layer.model.name;
+  json["hidden"] = layer.shape.hidden;
+  json["intermediate"] = layer.shape.intermediate;
+  json["num_experts"] = layer.shape.num_experts;
+  json["topk"] = layer.shape.topk;
+  json["shrink"] = options.shrink;
+  json["ranks"] = options.ranks;
+  json["num_tokens"] = layer.routing.num_tokens;
+  json["routing"] = options.topk_idx.empty() ? options.routing : options.topk_idx;
+  json["seed"] = options.seed;
+  json["schedule"] = layer.schedule_name;
+  return json;
+}
+
+void print_orders(const MoeCase& layer, const MoeOptions& options, const Prediction& prediction) {
+  fmt::print("full size ({}) on {} ranks of {}, {}, {} to {}, rho {:.2f}:\n", describe(layer.model.shape),
+             options.ranks, layer.machine.chip, options.dtype, options.path, options.dst, prediction.rho);
+  for (const auto& [name, time] : prediction.orders) fmt::print("  {:<10} {:>9.1f} us\n", name, time.value * 1e-3);
+}
+
+// One sentence about the orders of the full-size layer.
+std::string verdict(const Prediction& prediction) {
+  const auto& [serial_name, serial] = prediction.orders[0];
+  const auto& [wave_name, wave] = prediction.orders[1];
+  const double gain = serial / wave;
+  const auto times =
+      fmt::format("{} {:.0f} us, {} {:.0f} us", serial_name, serial.value * 1e-3, wave_name, wave.value * 1e-3);
+  const auto link = fmt::format("rho {:.2f}: back-to-back Linear-2 tiles {} the link", prediction.rho,
+                                prediction.rho > 1 ? "overrun" : "do not fill");
+  if (gain > 1.01) return fmt::format("{}; {}, the wave order gains {:.1f} %", times, link, 100 * (gain - 1));
+  if (gain < 0.99) return fmt::format("{}; {}, the wave order loses {:.1f} %", times, link, 100 * (1 / gain - 1));
+  return fmt::format("{}; {}, no gain expected from waves", times, link);
+}
+
+void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
+  require(run.workers >= 1 && run.workers * options.ranks <= 4096,
+          "--workers must be at least 1 and ranks times workers at most 4096, found {}", run.workers);
+  require(run.timeout_s > 0 && run.timeout_s <= 1e6, "--timeout-s must be above 0 and at most 1e6, found {}",
+          run.timeout_s);
+  const auto layer = make_case(options);
+  const auto prediction = predict_full(layer, options);
+
+  Progress progress("run");
+  const auto inputs = moe::make_inputs(layer.shape, layer.routing, layer.hidden_states, options.seed);
+  moe::RunOptions run_options;
+  run_options.num_ranks = options.ranks;
+  run_options.order = layer.order;
+  run_options.tasks = layer.tasks;
+  run_options.host.workers_per_rank = run.workers;
+  run_options.host.claim = parse_claim(options.claim);
+  run_options.host.signals.timeout = Nanos{run.timeout_s * 1e9};
+  const auto result = moe::run_on_host(inputs, run_options);
+  progress.update(0.5);
+  const auto verification =
+      moe::verify(inputs, result.output, 2e10, [&](double done) { progress.update(0.5 + done / 2); });
+
+  // Wall clock on a shared CPU is noise; the shares of what ran are those of its schedule in virtual time.
+  const auto virtual_time = simulate_on(layer.schedule(), layer.machine, options);
+  write_files(layer, options, {{"CPU", &result.timeline}, {"predicted", &prediction.timeline}});
+  if (!run.output.empty()) {
+    write_npy(run.output, Array<float>{{layer.routing.num_tokens, layer.shape.hidden}, result.output});
+  }
+
+  const auto shares = breakdown(virtual_time);
+  if (options.json) {
+    Json json = describe_json("moe_run", layer, options);
+    json["verified"] = verification.passed();
+    json["verification"] = {{"tokens", verification.num_tokens},
+                            {"max_relative_error", verification.max_error},
+                            {"tolerance", verification.tolerance}};
+    json["output_hash"] = hash(result.output);
+    json["product"] = host_product_name();
+    json["breakdown"] = xs::to_json(shares);
+    json["breakdown"]["clock"] = "virtual";
+    json["wall"] = xs::to_json(breakdown(result.timeline));
+    json["plan"] = to_json(layer, options, prediction);
+    print(json);
+  } else {
+    fmt::print("{} / {}: {}; {} tokens on {} CPU ranks, {} routing, schedule {}\n", layer.model.name, options.shrink,
+               describe(layer.shape), layer.routing.num_tokens, options.ranks,
+               options.topk_idx.empty() ? options.routing : options.topk_idx, layer.schedule_name);
+    fmt::print("output hash {}, worst token {:.1e} from the reference (tolerance {:.1e}, {} of {} tokens compared)\n",
+               hash(result.output), verification.max_error, verification.tolerance, verification.num_tokens,
+               layer.routing.num_tokens);
+    fmt::print("{}", breakdown_table({{"CPU ranks, wall", breakdown(result.timeline)},
+                                      {"this size on " + layer.machine.name, shares},
+                                      {"full size on " + layer.machine.name, breakdown(prediction.timeline)}}));
+    print_orders(layer, options, prediction);
+    if (!options.trace.empty()) fmt::print("trace: {} (open it in https://ui.perfetto.dev)\n", options.trace);
+    fmt::print("=> {} on {} CPU ranks, schedule {}: {}.\n", layer.model.name, options.ranks, layer.schedule_name,
+               verification.passed() ? "every compared token equals the reference" : "NOT equal to the reference");
+    fmt::print("=> Predicted at full size on {}: {}.\n", layer.machine.chip, verdict(prediction));
+  }
+  if (!verification.passed()) {
+    fail(ErrorKind::verification, "the output differs from the reference by {:.2e}, {:.2e} is allowed",
+         verification.max_error, verification.tolerance);
+  }
+}
+
+void simulate_moe(const MoeOptions& options) {
+  auto layer = make_case(options);
+  const auto schedule = layer.tasks.empty() ? layer.problem.schedule(layer.order, bytes_of(options.dtype))
+                                            : layer.problem.schedule(layer.tasks, bytes_of(options.dtype));
+  const auto timeline = simulate_on(schedule, layer.machine, options);
+  write_files(layer, options, {{"predicted", &timeline}});
+  const auto shares = breakdown(timeline);
+  if (options.json) {
+    Json json = describe_json("moe_simulation", layer, options);
+    json["machine"] = layer.machine.name;
+    json["predicted_us"] = timeline.makespan.value * 1e-3;
+    json["breakdown"] = xs::to_json(shares);
+    return print(json);
+  }
+  fmt::print("{}: {}; {} tokens on {} ranks of {}\n{}", layer.model.name, describe(layer.shape),
+             layer.routing.num_tokens, options.ranks, layer.machine.chip,
+             breakdown_table({{layer.schedule_name, shares}}));
+  fmt::print("=> {} takes {:.1f} us in virtual time.\n", layer.schedule_name, timeline.makespan.value * 1e-3);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+  auto* run = app.add_subcommand("run", "Execute an operator on CPU ranks, verify it, lay the prediction beside it");
+  run->require_subcommand(1);
+  auto* command = run->add_subcommand("moe", "Mixture-of-experts layer, fp32");
+  const auto options = std::make_shared<MoeOptions>();
+  const auto only = std::make_shared<RunOnlyOptions>();
+  add_moe_options(*command, *options);
+  command->add_option("--hidden-states", options->hidden_states, "Tokens from a .npy file, [num_tokens, hidden]");
+  command->add_option("--topk-idx", options->topk_idx, "Experts from a .npy file, [num_tokens, topk], -1: not used");
+  command->add_option("--topk-weights", options->topk_weights, "Their weights from a .npy file, [num_tokens, topk]");
+  command->add_option("--workers", only->workers, "Threads of every rank")->capture_default_str();
+  command->add_option("--timeout-s", only->timeout_s, "Bound of every wait, in seconds")->capture_default_str();
+  command->add_option("--output", only->output, "Write the result to this .npy file, [num_tokens, hidden]");
+  command->callback([options, only] { run_moe(*options, *only); });
+}
+
+void add_simulate(CLI::App& app) {
+  auto* simulate = app.add_subcommand("simulate", "Run an operator's schedule on a machine in virtual time");
+  simulate->require_subcommand(1);
+  auto* command = simulate->add_subcommand("moe", "Mixture-of-experts layer");
+  const auto options = std::make_shared<MoeOptions>();
+  add_moe_options(*command, *options);
+  command->callback([options] { simulate_moe(*options); });
+}
+
+}  // namespace xs::cli

@@ -1,0 +1,177 @@
+#include "xstage/cli/moe_options.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+
+#include "xstage/core/npy.hpp"
+#include "xstage/plan/check.hpp"
+#include "xstage/report/table.hpp"
+
+namespace xs::cli {
+namespace {
+
+std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+// Routing from files, [num_tokens, topk] each.
+Routing read_routing(const MoeOptions& options, const MoeShape& shape) {
+  const auto index = read_npy_integers(options.topk_idx);
+  const auto weight = read_npy_floats(options.topk_weights);
+  require(index.shape.size() == 2 && index.shape[1] == shape.topk, "{}: shape [num_tokens, {}] expected, {} found",
+          options.topk_idx, shape.topk, shape_text(index.shape));
+  require(weight.shape == index.shape, "{}: shape {} expected as in {}, {} found", options.topk_weights,
+          shape_text(index.shape), options.topk_idx, shape_text(weight.shape));
+  Routing routing{index.shape[0], shape.topk, {}, weight.values};
+  for (const auto expert : index.values) {
+    require(expert >= -1 && expert < shape.num_experts,
+            "{}: expert {} is out of range; expected -1 (slot not used) to {}", options.topk_idx, expert,
+            shape.num_experts - 1);
+    routing.expert.push_back(static_cast<std::int32_t>(expert));
+  }
+  return check_routing(std::move(routing), shape.num_experts, options.topk_idx);
+}
+
+std::vector<float> read_hidden_states(const std::string& file, std::int64_t num_tokens, const MoeShape& shape) {
+  auto array = read_npy_floats(file);
+  const std::vector<std::int64_t> expected{num_tokens, shape.hidden};
+  require(array.shape == expected, "{}: shape {} expected (tokens of the routing, hidden after --shrink), {} found",
+          file, shape_text(expected), shape_text(array.shape));
+  return std::move(array.values);
+}
+
+std::vector<std::vector<Task>> read_tasks(const std::string& file, const MoeProblem& problem) {
+  auto read = read_moe_schedule(file);
+  const bool same = read.problem.shape() == problem.shape() && read.problem.tiling() == problem.tiling() &&
+                    read.problem.num_ranks() == problem.num_ranks() &&
+                    read.problem.num_tokens() == problem.num_tokens() &&
+                    std::ranges::equal(read.problem.rows(), problem.rows());
+  require(same,
+          "{}: made for another problem ({}, {} ranks, {} tokens, or another routing); write one with the same "
+          "options and --schedule-out",
+          file, describe(read.problem.shape()), read.problem.num_ranks(), read.problem.num_tokens());
+  require_valid(problem.schedule(read.tasks), file);
+  return std::move(read.tasks);
+}
+
+}  // namespace
+
+std::string describe(const MoeShape& shape) {
+  return fmt::format("hidden {}, intermediate {}, {} experts, top-{}", shape.hidden, shape.intermediate,
+                     shape.num_experts, shape.topk);
+}
+
+void add_moe_options(CLI::App& command, MoeOptions& options) {
+  command.add_option("--model", options.model, "Model whose layer to take (xstage list models)")->capture_default_str();
+  command.add_option("--ranks", options.ranks, "Expert-parallel ranks")->capture_default_str();
+  command.add_option("--tokens-per-rank", options.tokens_per_rank, "Tokens of every rank")->capture_default_str();
+  command.add_option("--shrink", options.shrink, "Divide hidden and intermediate by this")->capture_default_str();
+  command.add_option("--routing", options.routing, "Synthetic routing (xstage list routings)")->capture_default_str();
+  command.add_option("--schedule", options.schedule, "Order (xstage list schedules) or schedule file")
+      ->capture_default_str();
+  command.add_option("--schedule-out", options.schedule_out, "Write the explicit schedule to this file");
+  command.add_option("--claim", options.claim, "How workers take tasks: static or counter")->capture_default_str();
+  command.add_option("--seed", options.seed, "Seed of everything random")->capture_default_str();
+  command.add_option("--machine", options.machine, "Machine profile: file or name")->capture_default_str();
+  command.add_option("--path", options.path, "Store path on the machine")->capture_default_str();
+  command.add_option("--dst", options.dst, "Link to the peers on the machine")->capture_default_str();
+  command.add_option("--dtype", options.dtype, "Products on the machine: bf16 or fp8")->capture_default_str();
+  command.add_option("--trace", options.trace, "Write a trace for ui.perfetto.dev to this file");
+  add_json(command, options.json);
+}
+
+MoeCase make_case(const MoeOptions& options) {
+  require(options.ranks >= 1 && options.ranks <= 1024, "--ranks must be between 1 and 1024, found {}", options.ranks);
+  require(options.tokens_per_rank >= 1, "--tokens-per-rank must be at least 1, found {}", options.tokens_per_rank);
+  const auto model = find_moe_model(options.model);
+  const auto shape = shrink(model.shape, options.shrink);
+  require(options.tokens_per_rank <= std::numeric_limits<std::int32_t>::max() / options.ranks / shape.topk,
+          "--tokens-per-rank {} times {} ranks times top-{} is more rows than 32 bits count", options.tokens_per_rank,
+          options.ranks, shape.topk);
+  require(options.topk_idx.empty() == options.topk_weights.empty(), "--topk-idx and --topk-weights go together");
+  parse_claim(options.claim);
+  auto routing = options.topk_idx.empty() ? make_routing(options.routing, options.ranks * options.tokens_per_rank,
+                                                         shape.num_experts, shape.topk, options.seed)
+                                          : read_routing(options, shape);
+  std::vector<float> hidden_states;
+  if (!options.hidden_states.empty()) {
+    hidden_states = read_hidden_states(options.hidden_states, routing.num_tokens, shape);
+  }
+  auto machine = load_machine(options.machine);
+  auto problem = make_problem(shape, MoeTiling{}, options.ranks, routing);
+  auto full_problem = make_problem(model.shape, MoeTiling{}, options.ranks, routing);
+  MoeCase layer{model,
+                shape,
+                std::move(routing),
+                std::move(hidden_states),
+                std::move(machine),
+                std::move(problem),
+                std::move(full_problem),
+                Order{},
+                {},
+                {}};
+  if (options.schedule.ends_with(".json")) {
+    layer.tasks = read_tasks(options.schedule, layer.problem);
+    layer.schedule_name = std::filesystem::path(options.schedule).filename().string();
+  } else {
+    layer.order = parse_order(options.schedule, default_experts_per_wave(layer.full_problem, layer.machine.num_sms));
+    layer.schedule_name = to_string(layer.order);
+    require_valid(layer.schedule(), layer.schedule_name);
+  }
+  return layer;
+}
+
+MoeBytes bytes_of(const std::string& dtype) {
+  // fp8 layers keep a bf16 combine: the sum over top-k needs the mantissa.
+  if (dtype == "fp8") return {1, 1, 2};
+  require(dtype == "bf16", "--dtype {}: expected bf16 or fp8", dtype);
+  return {2, 2, 2};
+}
+
+Timeline simulate_on(const Schedule& schedule, const Machine& machine, const MoeOptions& options) {
+  SimOptions sim;
+  sim.workers_per_rank = machine.num_sms;
+  sim.claim = parse_claim(options.claim);
+  sim.record_levels = !options.trace.empty();
+  return simulate(schedule, sim_machine(machine, options.dtype, options.path, options.dst, machine.num_sms), sim);
+}
+
+Prediction predict_full(const MoeCase& layer, const MoeOptions& options) {
+  const auto& problem = layer.full_problem;
+  const auto& machine = layer.machine;
+  const auto bytes = bytes_of(options.dtype);
+  const double flops_per_ns = machine.rate(options.dtype).value * machine.num_sms * machine.sm_clock.value;
+  const auto drain = machine.port(options.path, options.dst, machine.num_sms).drain;
+  Prediction prediction{rho(problem.shape(), problem.num_ranks(), bytes.combine, flops_per_ns, drain.value), {}, {}};
+  std::vector<Order> orders{{OrderKind::serial}, {OrderKind::wave, default_experts_per_wave(problem, machine.num_sms)}};
+  if (std::ranges::find(orders, layer.order) == orders.end()) orders.push_back(layer.order);
+  Progress progress("simulate");
+  for (const auto& order : orders) {
+    auto timeline = simulate_on(problem.schedule(order, bytes), machine, options);
+    prediction.orders.emplace_back(to_string(order), timeline.makespan);
+    if (order == layer.order) prediction.timeline = std::move(timeline);
+    progress.update(static_cast<double>(prediction.orders.size()) / static_cast<double>(orders.size()));
+  }
+  return prediction;
+}
+
+Json to_json(const MoeCase& layer, const MoeOptions& options, const Prediction& prediction) {
+  Json plan;
+  plan["machine"] = layer.machine.name;
+  plan["machine_source"] = layer.machine.source;
+  plan["path"] = options.path;
+  plan["dst"] = options.dst;
+  plan["dtype"] = options.dtype;
+  plan["hidden"] = layer.model.shape.hidden;
+  plan["intermediate"] = layer.model.shape.intermediate;
+  plan["schedule"] = to_string(layer.order);
+  plan["rho"] = prediction.rho;
+  plan["predicted_us"] = prediction.timeline.makespan.value * 1e-3;
+  plan["breakdown"] = xs::to_json(breakdown(prediction.timeline));
+  plan["orders"] = Json::array();
+  for (const auto& [name, time] : prediction.orders) {
+    plan["orders"].push_back({{"schedule", name}, {"predicted_us", time.value * 1e-3}});
+  }
+  return plan;
+}
+
+}  // namespace xs::cli

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "xstage/cli/command.hpp"
+#include "xstage/model/machine.hpp"
+#include "xstage/plan/moe_problem.hpp"
+#include "xstage/sim/simulate.hpp"
+
+namespace xs::cli {
+
+// What `run moe` and `simulate moe` have in common.
+struct MoeOptions {
+  std::string model = "deepseek-v3";
+  int ranks = 8;
+  std::int64_t tokens_per_rank = 64;
+  int shrink = 1;
+  std::string routing = "balanced";
+  std::string schedule = "serial";
+  std::uint64_t seed = 1;
+  std::string machine = "h200";
+  std::string path = "st16";
+  std::string dst = "nvlink";
+  std::string dtype = "bf16";
+  std::string claim = "counter";
+  std::string trace;
+  std::string schedule_out;
+  std::string hidden_states, topk_idx, topk_weights;  // run only
+  bool json = false;
+};
+
+void add_moe_options(CLI::App& command, MoeOptions& options);
+
+// The layer that the options name: as it runs (shrunk) and at full size, with one order for both.
+struct MoeCase {
+  MoeModel model;
+  MoeShape shape;  // shrunk
+  Routing routing;
+  std::vector<float> hidden_states;  // from a file, else empty
+  Machine machine;
+  MoeProblem problem;                    // of `shape`
+  MoeProblem full_problem;               // of model.shape
+  Order order;                           // unless tasks are given
+  std::vector<std::vector<Task>> tasks;  // of a schedule file, for `problem`
+  std::string schedule_name;
+
+  Schedule schedule() const { return tasks.empty() ? problem.schedule(order) : problem.schedule(tasks); }
+};
+
+MoeCase make_case(const MoeOptions& options);
+
+// Bytes per element on the machine; the CPU ranks compute in fp32.
+MoeBytes bytes_of(const std::string& dtype);
+
+// Virtual time of a schedule with every SM of the machine as a worker.
+Timeline simulate_on(const Schedule& schedule, const Machine& machine, const MoeOptions& options);
+
+// The full-size layer on the machine: rho and the time of every order, the chosen one's shares.
+struct Prediction {
+  double rho;
+  Timeline timeline;  // of the chosen order
+  std::vector<std::pair<std::string, Nanos>> orders;
+};
+Prediction predict_full(const MoeCase& layer, const MoeOptions& options);
+Json to_json(const MoeCase& layer, const MoeOptions& options, const Prediction& prediction);
+std::string describe(const MoeShape& shape);
+
+}  // namespace xs::cli

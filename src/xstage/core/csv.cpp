@@ -1,0 +1,101 @@
+#include "xstage/core/csv.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "xstage/core/error.hpp"
+#include "xstage/core/json.hpp"
+
+namespace xs {
+namespace {
+
+std::string_view trim(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+std::vector<std::string_view> split(std::string_view line) {
+  std::vector<std::string_view> cells;
+  for (std::size_t begin = 0;;) {
+    const auto comma = line.find(',', begin);
+    cells.push_back(trim(line.substr(begin, comma - begin)));
+    if (comma == std::string_view::npos) return cells;
+    begin = comma + 1;
+  }
+}
+
+}  // namespace
+
+Csv Csv::read(const std::filesystem::path& file) { return parse(read_text(file), file.string()); }
+
+Csv Csv::parse(std::string text, std::string name) {
+  Csv csv;
+  csv.name_ = std::move(name);
+  csv.text_ = std::move(text);
+  const std::string_view all = csv.text_;
+  std::size_t line_number = 0;
+  for (std::size_t begin = 0; begin < all.size();) {
+    const auto end = std::min(all.find('\n', begin), all.size());
+    const auto line = trim(all.substr(begin, end - begin));
+    begin = end + 1;
+    ++line_number;
+    if (line.empty()) continue;
+    if (line.front() == '#') {
+      csv.comments_.emplace_back(trim(line.substr(1)));
+      continue;
+    }
+    const auto cells = split(line);
+    if (csv.header_.empty()) {
+      csv.header_.assign(cells.begin(), cells.end());
+      continue;
+    }
+    require(cells.size() == csv.header_.size(), "{}:{}: expected {} cells as in the header, found {}; is the file cut?",
+            csv.name_, line_number, csv.header_.size(), cells.size());
+    csv.cells_.insert(csv.cells_.end(), cells.begin(), cells.end());
+    csv.lines_.push_back(line_number);
+  }
+  require(!csv.header_.empty(), "{}: expected a header line, found none; is the file empty?", csv.name_);
+  require(!csv.lines_.empty(), "{}: expected rows below the header, found none", csv.name_);
+  return csv;
+}
+
+bool Csv::has(std::string_view column) const { return std::ranges::find(header_, column) != header_.end(); }
+
+std::size_t Csv::column(std::string_view name) const {
+  const auto found = std::ranges::find(header_, name);
+  if (found == header_.end()) {
+    std::string columns;
+    for (const auto& column : header_) columns += (columns.empty() ? "" : ", ") + column;
+    fail(ErrorKind::usage, "{}: the column \"{}\" is missing; found {}", name_, name, columns);
+  }
+  return static_cast<std::size_t>(found - header_.begin());
+}
+
+std::string_view Csv::text(std::size_t row, std::size_t column) const { return cells_[row * header_.size() + column]; }
+
+double Csv::number(std::size_t row, std::size_t column, double least) const {
+  const auto cell = text(row, column);
+  double value = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+  const bool whole = error == std::errc() && end == cell.data() + cell.size();
+  require(whole && std::isfinite(value) && value >= least,
+          "{}: column \"{}\": expected a number of at least {}, found \"{}\"", where(row), header_[column], least,
+          cell);
+  return value;
+}
+
+std::int64_t Csv::integer(std::size_t row, std::size_t column, std::int64_t least) const {
+  const auto cell = text(row, column);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+  const bool whole = error == std::errc() && end == cell.data() + cell.size();
+  require(whole && value >= least, "{}: column \"{}\": expected a whole number of at least {}, found \"{}\"",
+          where(row), header_[column], least, cell);
+  return value;
+}
+
+std::string Csv::where(std::size_t row) const { return fmt::format("{}:{}", name_, lines_[row]); }
+
+}  // namespace xs

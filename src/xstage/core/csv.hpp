@@ -1,0 +1,39 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Comma-separated tables without quoting, as the probes write them: `# ` comments first, then one header line, then
+// rows of equally many cells. Every error names file, line and column.
+
+namespace xs {
+
+class Csv {
+ public:
+  static Csv read(const std::filesystem::path& file);
+  static Csv parse(std::string text, std::string name);
+
+  std::size_t num_rows() const { return lines_.size(); }
+  const std::vector<std::string>& comments() const { return comments_; }
+  bool has(std::string_view column) const;
+  // Position of a column that must exist.
+  std::size_t column(std::string_view name) const;
+  std::string_view text(std::size_t row, std::size_t column) const;
+  // A finite number of at least `least`.
+  double number(std::size_t row, std::size_t column, double least) const;
+  std::int64_t integer(std::size_t row, std::size_t column, std::int64_t least) const;
+  // "file:line"
+  std::string where(std::size_t row) const;
+
+ private:
+  std::string name_;
+  std::string text_;
+  std::vector<std::string> comments_;
+  std::vector<std::string> header_;
+  std::vector<std::string_view> cells_;  // row-major, into text_
+  std::vector<std::size_t> lines_;       // line number of each row
+};
+
+}  // namespace xs

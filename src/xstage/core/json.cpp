@@ -1,0 +1,74 @@
+#include "xstage/core/json.hpp"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "xstage/core/version.hpp"
+
+namespace xs {
+
+Json new_document(std::string_view kind) {
+  return {{"schema_version", kSchemaVersion}, {"kind", kind}, {"xstage", fmt::format("{} {}", version(), commit())}};
+}
+
+Json parse_document(std::string_view text, std::string_view kind, const std::string& name) {
+  Json document;
+  try {
+    document = Json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    fail(ErrorKind::usage, "{}: not valid JSON: {}", name, error.what());
+  }
+  const int found = field<int>(document, "schema_version", name);
+  require(found == kSchemaVersion, "{}: schema_version {} expected, {} found; write the file again with this version",
+          name, kSchemaVersion, found);
+  const auto found_kind = field<std::string>(document, "kind", name);
+  require(found_kind == kind, "{}: expected a file of kind \"{}\", found \"{}\"", name, kind, found_kind);
+  return document;
+}
+
+std::string read_text(const std::filesystem::path& file) {
+  require(std::filesystem::exists(file), "{}: no such file", file.string());
+  require(!std::filesystem::is_directory(file), "{}: expected a file, found a folder", file.string());
+  std::ifstream stream(file, std::ios::binary);
+  require(stream.good(), "{}: cannot be read; check its permissions", file.string());
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return std::move(text).str();
+}
+
+Json read_document(const std::filesystem::path& file, std::string_view kind) {
+  return parse_document(read_text(file), kind, file.string());
+}
+
+void write_text(const std::filesystem::path& file, std::string_view text) {
+  const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  require(std::filesystem::is_directory(folder), "{}: the folder {} does not exist; make it first", file.string(),
+          folder.string());
+  const auto partial = folder / fmt::format(".{}.{}", file.filename().string(), ::getpid());
+  {
+    std::ofstream stream(partial, std::ios::binary);
+    stream.write(text.data(), static_cast<std::streamsize>(text.size()));
+    stream.flush();
+    if (!stream.good()) {
+      std::filesystem::remove(partial);
+      fail(ErrorKind::usage, "{}: cannot be written; check permissions and free space", file.string());
+    }
+  }
+  std::filesystem::rename(partial, file);
+}
+
+void write_document(const std::filesystem::path& file, const Json& document) {
+  write_text(file, document.dump(2) + "\n");
+}
+
+double positive_field(const Json& object, std::string_view key, const std::string& where) {
+  const auto value = field<double>(object, key, where);
+  require(std::isfinite(value) && value > 0, "{}: the field \"{}\" must be a number above 0, found {}", where, key,
+          value);
+  return value;
+}
+
+}  // namespace xs

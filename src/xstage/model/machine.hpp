@@ -1,0 +1,53 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "xstage/core/json.hpp"
+#include "xstage/model/port.hpp"
+
+// A machine as data: chip, clocks, ports, compute rates. Profiles are JSON files of kind "machine_profile"
+// (profiles/*.json travel inside the program and go by their base name).
+
+namespace xs {
+
+struct ComputeRate {
+  std::string dtype;     // of the products' inputs: "bf16", "fp8"
+  FlopsPerCycle per_sm;  // dense, of a well-shaped tile
+  std::string source;    // where the number comes from
+};
+
+struct FittedPort {
+  PortParams params;
+  int num_patterns = 0;           // that the fit saw
+  double mean_abs_rel_error = 0;  // of the mean issue time, on those
+  bool saturated = false;         // false: the samples do not show a full port; drain is the throughput
+                                  // seen and capacity the largest burst, both lower bounds
+};
+
+struct Machine {
+  std::string name;
+  std::string chip;
+  std::string driver;
+  std::string date;    // of the measurement
+  std::string source;  // what was measured, or "datasheet estimate"
+  int num_sms = 0;
+  GigaHertz sm_clock;
+  BytesPerNano memory;  // reads of device memory by all SMs
+  std::string memory_source;
+  std::vector<FittedPort> ports;
+  std::vector<ComputeRate> compute;
+
+  // Parameters for `workers` SMs; between two fitted worker counts they are interpolated over log(workers), beyond
+  // them the nearest is taken. Throws and lists what there is.
+  PortParams port(const std::string& path, const std::string& dst, int workers) const;
+  FlopsPerCycle rate(const std::string& dtype) const;
+};
+
+// `name_or_file`: a file, or the base name of an embedded profile.
+Machine load_machine(const std::string& name_or_file);
+Json to_json(const Machine& machine);
+std::vector<std::string> embedded_machines();
+
+}  // namespace xs

@@ -1,0 +1,104 @@
+#include "xstage/op/host_run.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "xstage/core/error.hpp"
+#include "xstage/core/random.hpp"
+
+namespace xs {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class RankRun {
+ public:
+  RankRun(const RankSchedule& schedule, Rank rank, Signals& signals, const HostRunOptions& options,
+          const TaskBody& body)
+      : schedule_(schedule), rank_(rank), signals_(signals), options_(options), body_(body) {
+    log_.executed.resize(schedule.tasks.size());
+  }
+
+  RankLog run() {
+    {
+      std::vector<std::jthread> others;
+      for (int worker = 1; worker < options_.workers_per_rank; ++worker) {
+        others.emplace_back([this, worker] { work_or_abort(worker); });
+      }
+      work_or_abort(0);
+    }
+    if (failure_) std::rethrow_exception(failure_);
+    return std::move(log_);
+  }
+
+ private:
+  Nanos now() const { return {static_cast<double>(std::chrono::nanoseconds(Clock::now() - start_).count())}; }
+
+  void work_or_abort(int worker) {
+    std::vector<Span> spans;
+    try {
+      work(worker, spans);
+    } catch (const std::exception& error) {
+      signals_.abort(error.what());
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    log_.spans.insert(log_.spans.end(), spans.begin(), spans.end());
+  }
+
+  void work(int worker, std::vector<Span>& spans) {
+    const bool fixed = options_.claim == Claim::fixed;
+    for (std::size_t taken = 0;; ++taken) {
+      const std::size_t claim =
+          fixed ? static_cast<std::size_t>(worker) + taken * static_cast<std::size_t>(options_.workers_per_rank)
+                : next_claim_++;
+      if (claim >= schedule_.tasks.size()) return;
+      const Task& task = schedule_.tasks[claim];
+      const Nanos begin = now();
+      for (const auto& wait : schedule_.waits[claim]) signals_.wait(wait.flag, wait.count);
+      const Nanos ready = now();
+      delay(claim, 0);
+      body_(task, worker);
+      delay(claim, 1);
+      for (const auto& raise : schedule_.raises[claim]) signals_.raise(raise.rank, raise.flag, raise.add);
+      const Nanos end = now();
+      log_.executed[claim] = task;
+      const auto span = [&](SpanKind kind, Nanos from, Nanos to) {
+        spans.push_back({rank_.rank(), worker, kind, task, static_cast<std::int64_t>(claim), from, to});
+      };
+      if (!schedule_.waits[claim].empty()) span(SpanKind::dependency, begin, ready);
+      span(SpanKind::compute, ready, end);
+    }
+  }
+
+  void delay(std::size_t claim, std::uint64_t phase) const {
+    if (options_.max_delay <= Nanos{0}) return;
+    const RandomKey key{options_.delay_seed, static_cast<std::uint64_t>(rank_.rank())};
+    const double nanos = options_.max_delay.value * key.uniform(2 * claim + phase);
+    std::this_thread::sleep_for(std::chrono::nanoseconds(static_cast<std::int64_t>(nanos)));
+  }
+
+  const RankSchedule& schedule_;
+  Rank rank_;
+  Signals& signals_;
+  const HostRunOptions& options_;
+  const TaskBody& body_;
+  const Clock::time_point start_ = Clock::now();
+  std::atomic<std::size_t> next_claim_{0};
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+  RankLog log_;
+};
+
+}  // namespace
+
+RankLog run_schedule(const RankSchedule& schedule, Rank rank, Signals& signals, const HostRunOptions& options,
+                     const TaskBody& body) {
+  return RankRun(schedule, rank, signals, options, body).run();
+}
+
+}  // namespace xs

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "xstage/plan/order.hpp"
+#include "xstage/plan/schedule.hpp"
+#include "xstage/plan/timeline.hpp"
+#include "xstage/signal/signals.hpp"
+
+// Runs any operator's schedule on one host rank with the real signals.
+
+namespace xs {
+
+struct HostRunOptions {
+  int workers_per_rank = 1;  // threads
+  Claim claim = Claim::counter;
+  SignalOptions signals;  // flag names are filled in by the operator
+  int repeats = 1;        // layers through the same world, one epoch each
+  // Tests: every task sleeps up to max_delay before its body and again before its raises, by a hash of delay_seed,
+  // rank and claim.
+  Nanos max_delay{0};
+  std::uint64_t delay_seed = 0;
+};
+
+// What one rank did, by claim index.
+struct RankLog {
+  std::vector<Task> executed;
+  std::vector<Span> spans;  // wall clock, since `start` of run_schedule
+};
+
+// The body executes one task: it computes, writes own memory and put()s. Called by worker `worker`'s thread after the
+// task's waits; its raises follow.
+using TaskBody = std::function<void(const Task& task, int worker)>;
+
+// Returns when every task of the schedule is done. If a worker throws, the rank aborts the world and rethrows.
+RankLog run_schedule(const RankSchedule& schedule, Rank rank, Signals& signals, const HostRunOptions& options,
+                     const TaskBody& body);
+
+}  // namespace xs

@@ -1,0 +1,78 @@
+#include <algorithm>
+
+#include "xstage/plan/moe_problem.hpp"
+
+namespace xs {
+namespace {
+
+constexpr auto kKind = "moe_schedule";
+
+std::vector<Task> tasks_from_json(const Json& json, const std::string& where) {
+  require(json.is_array(), "{}: expected an array of tasks, found {}", where, json.type_name());
+  std::vector<Task> tasks;
+  for (const auto& entry : json) {
+    const auto place = fmt::format("{}[{}]", where, tasks.size());
+    require(entry.is_array() && entry.size() == 3 && entry[0].is_string() && entry[1].is_number_integer() &&
+                entry[2].is_number_integer(),
+            "{}: expected [\"kind\", block, tile], found {}", place, entry.dump().substr(0, 60));
+    const auto name = entry[0].get<std::string>();
+    const auto kind = std::ranges::find(kTaskKindNames, name);
+    require(kind != std::end(kTaskKindNames), "{}: task kind \"{}\" is unknown; expected one of {}", place, name,
+            fmt::join(kTaskKindNames, ", "));
+    tasks.push_back({static_cast<TaskKind>(kind - std::begin(kTaskKindNames)), entry[1].get<std::int32_t>(),
+                     entry[2].get<std::int32_t>()});
+  }
+  return tasks;
+}
+
+}  // namespace
+
+Json to_json(const MoeProblem& problem, const Schedule& schedule) {
+  Json json = new_document(kKind);
+  const auto& shape = problem.shape();
+  const auto& tiling = problem.tiling();
+  json["problem"] = {{"hidden", shape.hidden},
+                     {"intermediate", shape.intermediate},
+                     {"num_experts", shape.num_experts},
+                     {"topk", shape.topk},
+                     {"num_ranks", problem.num_ranks()},
+                     {"num_tokens", problem.num_tokens()},
+                     {"block_rows", tiling.block_rows},
+                     {"linear1_cols", tiling.linear1_cols},
+                     {"linear2_cols", tiling.linear2_cols},
+                     {"reduce_tokens", tiling.reduce_tokens},
+                     {"rows", problem.rows()}};
+  json["ranks"] = Json::array();
+  for (const auto& rank : schedule.ranks) {
+    Json tasks = Json::array();
+    for (const Task& task : rank.tasks) {
+      tasks.push_back({kTaskKindNames[static_cast<std::size_t>(task.kind)], task.block, task.tile});
+    }
+    json["ranks"].push_back(std::move(tasks));
+  }
+  return json;
+}
+
+MoeScheduleFile read_moe_schedule(const std::filesystem::path& file) {
+  const auto json = read_document(file, kKind);
+  const auto name = file.string();
+  const auto where = name + ": problem";
+  const auto problem = field<Json>(json, "problem", name);
+  const MoeShape shape{field<std::int64_t>(problem, "hidden", where),
+                       field<std::int64_t>(problem, "intermediate", where), field<int>(problem, "num_experts", where),
+                       field<int>(problem, "topk", where)};
+  const MoeTiling tiling{field<int>(problem, "block_rows", where), field<int>(problem, "linear1_cols", where),
+                         field<int>(problem, "linear2_cols", where), field<int>(problem, "reduce_tokens", where)};
+  MoeScheduleFile read{MoeProblem(shape, tiling, field<int>(problem, "num_ranks", where),
+                                  field<std::int64_t>(problem, "num_tokens", where),
+                                  field<std::vector<std::int32_t>>(problem, "rows", where)),
+                       {}};
+  for (const auto& rank : field<Json>(json, "ranks", name)) {
+    read.tasks.push_back(tasks_from_json(rank, fmt::format("{}: ranks[{}]", name, read.tasks.size())));
+  }
+  require(read.tasks.size() == static_cast<std::size_t>(read.problem.num_ranks()),
+          "{}: the problem has {} ranks, the schedule {}", name, read.problem.num_ranks(), read.tasks.size());
+  return read;
+}
+
+}  // namespace xs

@@ -1,0 +1,273 @@
+#include "xstage/plan/moe_problem.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "xstage/core/csv.hpp"
+#include "xstage/core/embedded.hpp"
+#include "xstage/core/error.hpp"
+
+namespace xs {
+
+std::vector<MoeModel> list_moe_models() {
+  const auto files = embedded_files();
+  const auto file = std::ranges::find(files, "moe_models.csv", &EmbeddedFile::name);
+  check(file != files.end(), "moe_models.csv is not embedded");
+  const auto csv = Csv::parse(std::string(file->text), "moe_models.csv");
+  const auto name = csv.column("name"), hidden = csv.column("hidden"), intermediate = csv.column("intermediate"),
+             experts = csv.column("experts"), topk = csv.column("topk"), shared = csv.column("shared"),
+             doubt = csv.column("check");
+  std::vector<MoeModel> models;
+  for (std::size_t row = 0; row < csv.num_rows(); ++row) {
+    const MoeShape shape{csv.integer(row, hidden, 1), csv.integer(row, intermediate, 1),
+                         static_cast<int>(csv.integer(row, experts, 1)), static_cast<int>(csv.integer(row, topk, 1))};
+    models.push_back({std::string(csv.text(row, name)), shape, static_cast<int>(csv.integer(row, shared, 0)),
+                      csv.text(row, doubt).empty()});
+  }
+  return models;
+}
+
+MoeModel find_moe_model(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& model : list_moe_models()) {
+    if (model.name == name) return model;
+    names.push_back(model.name);
+  }
+  fail(ErrorKind::usage, "model {}: unknown; expected one of {}", name, fmt::join(names, ", "));
+}
+
+MoeShape shrink(const MoeShape& shape, int factor) {
+  require(factor >= 1, "shrink must be at least 1, found {}", factor);
+  require(shape.hidden % factor == 0 && shape.intermediate % factor == 0,
+          "shrink {} does not divide hidden {} and intermediate {}; try a power of two", factor, shape.hidden,
+          shape.intermediate);
+  return {shape.hidden / factor, shape.intermediate / factor, shape.num_experts, shape.topk};
+}
+
+MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, int num_ranks, std::int64_t num_tokens,
+                       std::vector<std::int32_t> rows)
+    : shape_(shape), tiling_(tiling), num_ranks_(num_ranks), num_tokens_(num_tokens), rows_(std::move(rows)) {
+  require(shape.hidden >= 1 && shape.intermediate >= 1 && shape.num_experts >= 1 && shape.topk >= 1,
+          "MoE shape: hidden, intermediate, experts and top-k must be at least 1");
+  require(tiling.block_rows >= 1 && tiling.linear1_cols >= 1 && tiling.linear2_cols >= 1 && tiling.reduce_tokens >= 1,
+          "MoE tiling: every tile extent must be at least 1");
+  require(num_ranks >= 1 && num_tokens >= 0, "ranks must be at least 1 and tokens at least 0, found {} and {}",
+          num_ranks, num_tokens);
+  require(rows_.size() == index(num_ranks) * index(shape.num_experts),
+          "row counts: {} expected ({} ranks x {} experts), {} found", index(num_ranks) * index(shape.num_experts),
+          num_ranks, shape.num_experts, rows_.size());
+  require(std::ranges::all_of(rows_, [](auto count) { return count >= 0; }), "row counts must not be negative");
+
+  offsets_.resize(rows_.size());
+  blocks_.resize(index(num_ranks));
+  group_blocks_.resize(index(num_ranks));
+  owned_blocks_.resize(index(num_ranks) * index(num_ranks));
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    auto& blocks = blocks_[index(rank)];
+    auto& prefix = group_blocks_[index(rank)];
+    prefix.push_back(0);
+    for (std::int32_t expert = expert_begin(rank); expert < expert_begin(rank + 1); ++expert) {
+      std::int32_t total = 0;
+      for (int source = 0; source < num_ranks; ++source) {
+        offsets_[cell(source, expert)] = total;
+        total += rows_of(source, expert);
+      }
+      for (std::int32_t first = 0; first < total; first += tiling.block_rows) {
+        blocks.push_back({expert, first, std::min(tiling.block_rows, total - first)});
+        for (const auto& segment : segments(blocks.back())) {
+          ++owned_blocks_[index(rank) * index(num_ranks) + index(segment.source)];
+        }
+      }
+      prefix.push_back(static_cast<std::int32_t>(blocks.size()));
+    }
+    max_blocks_ = std::max(max_blocks_, num_blocks(rank));
+  }
+}
+
+int MoeProblem::rank_of_expert(std::int32_t expert) const {
+  int rank = static_cast<int>(std::int64_t{expert} * num_ranks_ / shape_.num_experts);
+  while (expert < expert_begin(rank)) --rank;
+  while (expert >= expert_begin(rank + 1)) ++rank;
+  return rank;
+}
+
+std::int32_t MoeProblem::first_block(std::int32_t expert) const {
+  const int rank = rank_of_expert(expert);
+  return group_blocks_[index(rank)][index(expert - expert_begin(rank))];
+}
+
+std::vector<MoeSegment> MoeProblem::segments(const MoeBlock& block) const {
+  std::vector<MoeSegment> found;
+  const std::int32_t block_end = block.first_row + block.num_rows;
+  for (int source = 0; source < num_ranks_; ++source) {
+    const std::int32_t begin = row_offset(source, block.expert);
+    const std::int32_t first = std::max(begin, block.first_row);
+    const std::int32_t end = std::min(begin + rows_of(source, block.expert), block_end);
+    if (first < end) found.push_back({source, first - block.first_row, end - first, first - begin});
+  }
+  return found;
+}
+
+Counts MoeProblem::counts(int rank) const {
+  Counts counts;
+  counts.rank = rank;
+  counts.num_ranks = num_ranks_;
+  counts.num_experts = shape_.num_experts;
+  counts.num_groups = expert_begin(rank + 1) - expert_begin(rank);
+  counts.linear1_tiles = static_cast<std::int32_t>(ceil_div<std::int64_t>(shape_.intermediate, tiling_.linear1_cols));
+  counts.linear2_tiles = static_cast<std::int32_t>(ceil_div<std::int64_t>(shape_.hidden, tiling_.linear2_cols));
+  counts.num_reduce = static_cast<std::int32_t>(
+      ceil_div<std::int64_t>(token_begin(rank + 1) - token_begin(rank), tiling_.reduce_tokens));
+  counts.group_blocks = group_blocks_[index(rank)].data();
+  return counts;
+}
+
+std::vector<FlagGroup> MoeProblem::flags() const {
+  return {{"counted", counted(0), num_ranks_},
+          {"combined", combined(0), num_ranks_},
+          {"arrived", arrived(0), max_blocks_},
+          {"activated", activated(0), max_blocks_}};
+}
+
+RankSchedule MoeProblem::rank_schedule(int rank, std::vector<Task> tasks, const MoeBytes& bytes) const {
+  const Counts own = counts(rank);
+  RankSchedule schedule;
+  schedule.grids = {{TaskKind::dispatch, own.num_experts, 1},
+                    {TaskKind::linear1, own.num_blocks(), own.linear1_tiles},
+                    {TaskKind::linear2, own.num_blocks(), own.linear2_tiles},
+                    {TaskKind::reduce, own.num_reduce, 1}};
+  schedule.work.reserve(tasks.size());
+  for (const Task& task : tasks) {
+    const TileGrid& grid = schedule.grids[static_cast<std::size_t>(task.kind)];
+    // A task outside its grid has no effects; the checker names it.
+    const bool inside = task.block >= 0 && task.block < grid.num_blocks && task.tile >= 0 && task.tile < grid.num_tiles;
+    if (inside) {
+      append_effects(rank, task, bytes, schedule);
+    } else {
+      schedule.work.push_back({0, 0});
+    }
+    schedule.waits.end_row();
+    schedule.raises.end_row();
+    schedule.sends.end_row();
+  }
+  schedule.tasks = std::move(tasks);
+  return schedule;
+}
+
+// The one place that knows what an MoE task reads, sends and publishes.
+void MoeProblem::append_effects(int rank, const Task& task, const MoeBytes& bytes, RankSchedule& out) const {
+  const Counts own = counts(rank);
+  const double hidden = static_cast<double>(shape_.hidden);
+  const double intermediate = static_cast<double>(shape_.intermediate);
+  const auto weight_share = [&](const MoeBlock& of, double bytes_of_tile) {
+    // Row blocks of one expert run close together, so its weights come from memory once.
+    const auto group = of.expert - expert_begin(rank);
+    return bytes_of_tile / (own.group_blocks[group + 1] - own.group_blocks[group]);
+  };
+  switch (task.kind) {
+    case TaskKind::dispatch: {
+      const std::int32_t expert = task.block;
+      const std::int32_t count = rows_of(rank, expert);
+      const int holder = rank_of_expert(expert);
+      out.work.push_back({0, count * hidden * bytes.dispatch});
+      if (count == 0) return;
+      out.sends.append({holder, static_cast<std::int64_t>(count * hidden * bytes.dispatch)});
+      // The rows may straddle row blocks of the expert.
+      const std::int32_t begin = row_offset(rank, expert);
+      for (std::int32_t row = begin; row < begin + count;) {
+        const std::int32_t in_expert = row / tiling_.block_rows;
+        const std::int32_t end = std::min(begin + count, (in_expert + 1) * tiling_.block_rows);
+        out.raises.append({holder, arrived(first_block(expert) + in_expert), end - row});
+        row = end;
+      }
+      return;
+    }
+    case TaskKind::linear1: {
+      const MoeBlock& of = block(rank, task.block);
+      const double cols = 2.0 * tiling_.linear1_cols;
+      out.work.push_back({2.0 * tiling_.block_rows * hidden * cols, weight_share(of, hidden * cols * bytes.weight)});
+      out.waits.append({arrived(task.block), of.num_rows});
+      out.raises.append({rank, activated(task.block), 1});
+      return;
+    }
+    case TaskKind::linear2: {
+      const MoeBlock& of = block(rank, task.block);
+      const double cols = tiling_.linear2_cols;
+      out.work.push_back(
+          {2.0 * tiling_.block_rows * intermediate * cols, weight_share(of, intermediate * cols * bytes.weight)});
+      out.waits.append({activated(task.block), own.linear1_tiles});
+      const auto valid_cols =
+          std::min<std::int64_t>(tiling_.linear2_cols, shape_.hidden - std::int64_t{task.tile} * tiling_.linear2_cols);
+      for (const auto& segment : segments(of)) {
+        out.sends.append({segment.source,
+                          static_cast<std::int64_t>(segment.count * static_cast<double>(valid_cols) * bytes.combine)});
+        out.raises.append({segment.source, combined(rank), 1});
+      }
+      return;
+    }
+    case TaskKind::reduce: {
+      const std::int64_t first = std::int64_t{task.block} * tiling_.reduce_tokens;
+      const std::int64_t tokens =
+          std::min<std::int64_t>(tiling_.reduce_tokens, token_begin(rank + 1) - token_begin(rank) - first);
+      const double elements = static_cast<double>(tokens) * shape_.topk * hidden;
+      out.work.push_back({0, elements * bytes.combine});
+      for (int peer = 0; peer < num_ranks_; ++peer) {
+        const std::int64_t tiles =
+            std::int64_t{owned_blocks_[index(peer) * index(num_ranks_) + index(rank)]} * own.linear2_tiles;
+        if (tiles > 0) out.waits.append({combined(peer), tiles});
+      }
+      return;
+    }
+  }
+}
+
+Schedule MoeProblem::schedule(const Order& order, const MoeBytes& bytes) const {
+  Schedule schedule{flags(), {}};
+  for (int rank = 0; rank < num_ranks_; ++rank) {
+    schedule.ranks.push_back(rank_schedule(rank, expand(order, counts(rank)), bytes));
+  }
+  return schedule;
+}
+
+Schedule MoeProblem::schedule(const std::vector<std::vector<Task>>& tasks, const MoeBytes& bytes) const {
+  require(tasks.size() == index(num_ranks_), "schedule: {} ranks expected, {} found", num_ranks_, tasks.size());
+  Schedule schedule{flags(), {}};
+  for (int rank = 0; rank < num_ranks_; ++rank) {
+    schedule.ranks.push_back(rank_schedule(rank, tasks[index(rank)], bytes));
+  }
+  return schedule;
+}
+
+std::vector<std::int32_t> count_rows(const Routing& routing, int num_experts, int num_ranks) {
+  std::vector<std::int32_t> rows(static_cast<std::size_t>(num_ranks) * static_cast<std::size_t>(num_experts));
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const auto end = split_begin(routing.num_tokens, num_ranks, rank + 1) * routing.topk;
+    for (auto i = split_begin(routing.num_tokens, num_ranks, rank) * routing.topk; i < end; ++i) {
+      const auto expert = routing.expert[static_cast<std::size_t>(i)];
+      if (expert < 0) continue;
+      ++rows[static_cast<std::size_t>(rank) * static_cast<std::size_t>(num_experts) + static_cast<std::size_t>(expert)];
+    }
+  }
+  return rows;
+}
+
+MoeProblem make_problem(const MoeShape& shape, const MoeTiling& tiling, int num_ranks, const Routing& routing) {
+  require(routing.topk == shape.topk, "routing: top-k {} expected, {} found", shape.topk, routing.topk);
+  return {shape, tiling, num_ranks, routing.num_tokens, count_rows(routing, shape.num_experts, num_ranks)};
+}
+
+int default_experts_per_wave(const MoeProblem& problem, int num_sms) {
+  const auto rows = std::accumulate(problem.rows().begin(), problem.rows().end(), std::int64_t{0});
+  const auto mean_rows = ceil_div<std::int64_t>(std::max<std::int64_t>(rows, 1), problem.shape().num_experts);
+  const auto blocks = ceil_div<std::int64_t>(mean_rows, problem.tiling().block_rows);
+  const auto local = ceil_div(problem.shape().num_experts, problem.num_ranks());
+  const auto wanted = ceil_div<std::int64_t>(2 * num_sms, blocks * problem.counts(0).linear1_tiles);
+  return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, local));
+}
+
+double rho(const MoeShape& shape, int num_ranks, double combine_bytes, double flops_per_ns, double drain_bytes_per_ns) {
+  const double remote = static_cast<double>(num_ranks - 1) / num_ranks;
+  return remote * combine_bytes * flops_per_ns / (2.0 * static_cast<double>(shape.intermediate) * drain_bytes_per_ns);
+}
+
+}  // namespace xs

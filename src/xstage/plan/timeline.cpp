@@ -1,0 +1,26 @@
+#include "xstage/plan/timeline.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace xs {
+
+Breakdown breakdown(const Timeline& timeline) {
+  Breakdown result;
+  result.makespan = timeline.makespan;
+  const double all = timeline.makespan.value * timeline.num_ranks * timeline.workers_per_rank;
+  if (all <= 0) return result;
+  for (const Span& span : timeline.spans) {
+    result.share[static_cast<std::size_t>(span.kind)] += (span.end - span.begin).value / all;
+  }
+  result.tail = std::max(0.0, 1 - std::accumulate(result.share.begin(), result.share.end(), 0.0));
+  if (timeline.link_busy.empty()) return result;
+  for (const Nanos busy : timeline.link_busy) result.link_busy += busy / timeline.makespan / timeline.num_ranks;
+  const double work = result.share[static_cast<std::size_t>(SpanKind::compute)] +
+                      result.share[static_cast<std::size_t>(SpanKind::operand_stall)];
+  const double smaller = std::min(work, result.link_busy);
+  if (smaller > 0) result.overlap_ratio = std::clamp((work + result.link_busy - 1) / smaller, 0.0, 1.0);
+  return result;
+}
+
+}  // namespace xs

@@ -1,0 +1,57 @@
+#include "xstage/report/table.hpp"
+
+#include <algorithm>
+
+namespace xs {
+
+std::string Table::text() const {
+  std::vector<std::size_t> width(rows_.front().size());
+  for (const auto& row : rows_) {
+    for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows_) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      text += i == 0 ? fmt::format("  {:<{}}", row[i], width[i]) : fmt::format("  {:>{}}", row[i], width[i]);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
+  }
+  return text;
+}
+
+std::string breakdown_table(const std::vector<NamedBreakdown>& columns) {
+  std::vector<std::string> header{""};
+  for (const auto& column : columns) header.push_back(column.name);
+  Table table(header);
+  const auto row = [&](std::string name, auto&& cell) {
+    std::vector<std::string> cells{std::move(name)};
+    for (const auto& column : columns) cells.push_back(cell(column.breakdown));
+    table.add(std::move(cells));
+  };
+  const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
+  row("time", [](const Breakdown& b) { return fmt::format("{:.1f} us", b.makespan.value * 1e-3); });
+  for (std::size_t kind = 0; kind < kNumSpanKinds; ++kind) {
+    std::string name(kSpanKindNames[kind]);
+    std::ranges::replace(name, '_', ' ');
+    row(name, [&](const Breakdown& b) { return percent(b.share[kind]); });
+  }
+  row("tail", [&](const Breakdown& b) { return percent(b.tail); });
+  row("(link busy)", [&](const Breakdown& b) { return percent(b.link_busy); });
+  row("(overlap ratio)", [](const Breakdown& b) { return fmt::format("{:.2f}", b.overlap_ratio); });
+  return table.text();
+}
+
+Json to_json(const Breakdown& breakdown) {
+  Json json;
+  json["makespan_us"] = breakdown.makespan.value * 1e-3;
+  for (std::size_t kind = 0; kind < kNumSpanKinds; ++kind) {
+    json[std::string(kSpanKindNames[kind])] = breakdown.share[kind];
+  }
+  json["tail"] = breakdown.tail;
+  json["link_busy"] = breakdown.link_busy;
+  json["overlap_ratio"] = breakdown.overlap_ratio;
+  return json;
+}
+
+}  // namespace xs
