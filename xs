@@ -25,7 +25,7 @@ usage() {
   cat <<END
 usage: ./xs COMMAND [--no-install]
 
-  demo                          build preset cpu, then fit a port and run MoE on it, step by step
+  demo                          build, fit measured ports, run a MoE layer in two orders, predict it
   test [PRESET] [-- ARGUMENT…]  build, then run the tests; what follows -- goes to ctest
   build [PRESET]                configure and build in build/PRESET; the log is build/PRESET.log
   format [--check]              format the C++ sources, or only say which ones are not
@@ -115,8 +115,8 @@ must() {  # as phase, but shows the end of the log and leaves when the command f
 
 # --- commands ---------------------------------------------------------------------------------------------
 
-build() {
-  local preset=$1 log=build/$1.log
+build() {  # build PRESET [TARGET]
+  local preset=$1 target=${2-all} log=build/$1.log
   [[ $preset != cuda ]] || need_nvcc
   need "$build_packages"
   start_log "$log"
@@ -126,7 +126,7 @@ build() {
     tail -n 40 "$log" >&2
     die 3 "no apt-get here, so I install nothing. Needed (Debian names):" "$build_packages"
   fi
-  must "build $preset" "$log" cmake --build --preset "$preset" -j "$jobs"
+  must "build $preset" "$log" cmake --build --preset "$preset" -j "$jobs" --target "$target"
 }
 
 # Each finished test is one line of ctest's: "3/9 Test #3: name ....   Passed    0.01 sec". Whatever is neither
@@ -173,23 +173,33 @@ format() {
   echo "format: ${#files[@]} files, ${#wrong[@]} changed"
 }
 
-step() {  # step TEXT COMMAND...: says what the command does, shows it, runs it
-  printf '\n%s\n$ %s\n' "$1" "${*:2}"
-  "${@:2}"
+step() {  # step NAME TEXT COMMAND...: says what the command does, shows it, runs it, keeps what it prints
+  printf '\n%s\n$ %s\n' "$2" "${*:3}"
+  "${@:3}" | tee "$demo_out/$1.txt"
 }
 
+# What a step's command said in its closing line that begins so.
+closing() { sed -n "s/^=> \($2.*\)$/\1/p" "$demo_out/$1.txt"; }
+output_hash() { sed -n 's/^output hash \([0-9a-f]*\),.*/\1/p' "$demo_out/$1.txt"; }
+
+demo_out=build/demo
+
 demo() {
-  local program=build/cpu/xstage out=build/demo
-  build cpu
-  mkdir -p "$out"
-  step "Fit the port of an H200 to measured bursts and gaps." \
-    "$program" fit data/h200_burst_gap.csv -o "$out"/h200.json
+  local program=build/cpu/xstage
+  build cpu xstage
+  mkdir -p "$demo_out"
+  step fit "Fit the ports of an H200 to measured bursts and gaps." \
+    "$program" fit data/h200_burst_gap.csv -o "$demo_out"/h200.json
   local moe=("$program" run moe --model deepseek-v3 --ranks 8 --tokens-per-rank 64 --shrink 16
-    --machine "$out"/h200.json)
-  step "Run a mixture-of-experts layer on 8 ranks: communication after computation." \
+    --machine "$demo_out"/h200.json)
+  step serial "Run a DeepSeek-V3 layer, 1/16 in size, on 8 CPU ranks: all of Linear-1, then all of Linear-2." \
     "${moe[@]}" --schedule serial
-  step "The same layer, communication behind computation; open the trace at https://ui.perfetto.dev." \
-    "${moe[@]}" --schedule wave --trace "$out"/wave.trace.json
+  step wave "The same layer in waves of experts, so that results leave while others are still computed." \
+    "${moe[@]}" --schedule wave --trace "$demo_out"/wave.trace.json
+  [[ -n $(output_hash serial) && $(output_hash serial) == "$(output_hash wave)" ]] ||
+    die 1 "the two orders gave different results"
+  printf '\nIn three lines:\n1. %s\n2. %s Both orders gave the same bits (%s).\n3. %s\n' "$(closing fit Measured)" \
+    "$(closing wave Executed)" "$(output_hash wave)" "$(closing wave Predicted)"
 }
 
 # --- the command line -------------------------------------------------------------------------------------

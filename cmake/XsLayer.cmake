@@ -22,6 +22,7 @@ function(xs_layer name)
   if(tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE xs_${name} GTest::gtest_main)
+    target_compile_definitions(${name}_test PRIVATE XSTAGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX ${name}.
                          PROPERTIES TIMEOUT 300)
   endif()

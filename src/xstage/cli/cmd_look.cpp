@@ -38,12 +38,13 @@ struct Listing {
 };
 
 Listing list_models() {
-  Listing list{Table({"model", "hidden", "intermediate", "experts", "top-k", "shared", "source"}), Json::array()};
+  Listing list{Table({"model", "hidden", "intermediate", "experts", "top-k", "shared", "shape from"}, "lrrrrrl"),
+               Json::array()};
   for (const auto& model : list_moe_models()) {
     const auto& shape = model.shape;
     list.table.add({model.name, std::to_string(shape.hidden), std::to_string(shape.intermediate),
                     std::to_string(shape.num_experts), std::to_string(shape.topk), std::to_string(model.shared_experts),
-                    model.verified ? "configuration" : "unverified"});
+                    model.verified ? "its configuration" : "unverified"});
     list.json.push_back({{"name", model.name},
                          {"hidden", shape.hidden},
                          {"intermediate", shape.intermediate},
@@ -57,7 +58,7 @@ Listing list_models() {
 
 template <class Infos>
 Listing list_infos(const char* header, const Infos& infos) {
-  Listing list{Table({header, ""}), Json::array()};
+  Listing list{Table({header, "what it is"}, "ll"), Json::array()};
   for (const auto& info : infos) {
     list.table.add({info.name, info.what});
     list.json.push_back({{"name", info.name}, {"what", info.what}});
@@ -66,7 +67,7 @@ Listing list_infos(const char* header, const Infos& infos) {
 }
 
 Listing list_machines() {
-  Listing list{Table({"machine", "chip", "SMs", "ports", "date"}), Json::array()};
+  Listing list{Table({"machine", "chip", "SMs", "ports", "date"}, "llrrl"), Json::array()};
   for (const auto& name : embedded_machines()) {
     const auto machine = load_machine(name);
     list.table.add(
@@ -85,7 +86,8 @@ Listing listing(const std::string& what) {
   if (what == "models") return list_models();
   if (what == "routings") return list_infos("routing", list_routings());
   if (what == "schedules") return list_infos("schedule", list_orders());
-  require(what == "machines", "list {}: expected models, routings, schedules or machines", what);
+  require(what == "machines", "list: expected models, routings, schedules or machines; found {}",
+          what.empty() ? "nothing" : "\"" + what + "\"");
   return list_machines();
 }
 
@@ -98,7 +100,7 @@ void add_check(CLI::App& app) {
   };
   auto* command = app.add_subcommand("check", "Prove a schedule file: every tile once, every wait raised, no deadlock");
   const auto options = std::make_shared<Options>();
-  command->add_option("schedule", options->file, "Schedule file (--schedule-out of run and simulate)")->required();
+  add_file(*command, "schedule", options->file, "Schedule file (--schedule-out of run and simulate)")->required();
   add_json(*command, options->json);
   command->callback([options] { check_file(options->file, options->json); });
 }
@@ -110,7 +112,7 @@ void add_list(CLI::App& app) {
   };
   auto* command = app.add_subcommand("list", "What there is: models, routings, schedules, machines");
   const auto options = std::make_shared<Options>();
-  command->add_option("what", options->what, "models, routings, schedules or machines")->required();
+  command->add_option("what", options->what, "models, routings, schedules or machines");
   add_json(*command, options->json);
   command->callback([options] {
     const auto list = listing(options->what);

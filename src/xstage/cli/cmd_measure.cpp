@@ -42,6 +42,7 @@ Machine base_machine(const Samples& samples, const std::string& named, const std
 std::string port_name(const PortParams& port) { return port.path + " to " + port.dst; }
 
 void fit(const std::string& samples_file, const std::string& output, const std::string& named, bool json) {
+  require_writable({output});
   const auto samples = read_samples(samples_file);
   Machine machine = base_machine(samples, named, samples_file);
   machine.source = fmt::format("xstage fit of {} ({} rows), plain Burst-Gap",
@@ -71,7 +72,9 @@ void fit(const std::string& samples_file, const std::string& output, const std::
   }
   fmt::print("{} at {:.2f} GHz, {} rows of {}\n{}", machine.chip, machine.sm_clock.value, samples.num_rows,
              samples_file, table.text());
-  fmt::print(">=: these patterns do not show a full port; lower bound\n");
+  if (!std::ranges::all_of(machine.ports, &FittedPort::saturated)) {
+    fmt::print(">=: these patterns do not show a full port; lower bound\n");
+  }
   if (!output.empty()) fmt::print("written to {}\n", output);
   if (best == nullptr) return fmt::print("=> None of these patterns fills its port: every store was free.\n");
   fmt::print(
@@ -108,7 +111,7 @@ void predict_samples(const Machine& machine, const PredictOptions& options) {
     document["ports"].push_back({{"path", port.path},
                                  {"dst", port.dst},
                                  {"workers", port.workers},
-                                 {"rows", port.patterns.size()},
+                                 {"patterns", port.patterns.size()},
                                  {"mean_abs_rel_error", error}});
     table.add({port.path + " to " + port.dst, std::to_string(port.workers), std::to_string(port.patterns.size()),
                fmt::format("{:.1f} %", 100 * error)});
@@ -120,13 +123,11 @@ void predict_samples(const Machine& machine, const PredictOptions& options) {
 }
 
 void predict_pattern(const Machine& machine, const PredictOptions& options) {
-  require(options.workers >= 1 && options.bytes > 0 && options.gap_cycles >= 0 && options.bursts >= 1,
-          "predict: expected --workers and --bursts of at least 1, --bytes above 0, --gap-cycles of at least 0");
   const auto port = machine.port(options.path, options.dst, options.workers);
   const BurstPattern pattern{options.workers, {options.bytes}, {options.gap_cycles}, options.bursts};
   const auto result = predict(port, machine.sm_clock, pattern);
   const Cycles stall = result.mean_issue - result.free;
-  // After this gap everything of the burst has drained: the next one is as free as the first.
+  // After this gap everything of the burst has drained: the next one is as fast as the first.
   const Nanos drained = Bytes{options.bytes * options.workers} / port.drain;
   const Cycles recovery = max(Cycles{0}, drained * machine.sm_clock - result.first_issue);
   if (options.json) {
@@ -155,7 +156,7 @@ void predict_pattern(const Machine& machine, const PredictOptions& options) {
   row("mean", result.mean_issue);
   row("first", result.first_issue);
   row("last", result.last_issue);
-  row("gap that makes it free again", recovery);
+  row("recovery gap", recovery);
   fmt::print("{} on {}: {} SMs x {:.0f} bytes, gap {:.0f} cycles, {} bursts\n{}", port_name(port), machine.name,
              options.workers, options.bytes, options.gap_cycles, options.bursts, table.text());
   fmt::print("=> {}\n",
@@ -173,8 +174,8 @@ void add_fit(CLI::App& app) {
   };
   auto* command = app.add_subcommand("fit", "Port parameters from measured bursts and gaps");
   const auto options = std::make_shared<Options>();
-  command->add_option("samples", options->samples, "CSV of a probe (data/README.md has the columns)")->required();
-  command->add_option("-o,--output", options->output, "Write the machine profile to this file");
+  add_file(*command, "samples", options->samples, "CSV of a probe (data/README.md has the columns)")->required();
+  add_file(*command, "-o,--output", options->output, "Write the machine profile to this file");
   command->add_option("--machine", options->machine,
                       "Profile that gives compute rates; default: the known profile of the samples' chip");
   add_json(*command, options->json);
@@ -187,11 +188,11 @@ void add_predict(CLI::App& app) {
   command->add_option("--machine", options->machine, "Machine profile: file or name")->capture_default_str();
   command->add_option("--path", options->path, "Store path")->capture_default_str();
   command->add_option("--dst", options->dst, "Destination")->capture_default_str();
-  command->add_option("--workers", options->workers, "SMs that store")->capture_default_str();
-  command->add_option("--bytes", options->bytes, "Bytes of a burst, per SM")->capture_default_str();
-  command->add_option("--gap-cycles", options->gap_cycles, "SM cycles between bursts")->capture_default_str();
-  command->add_option("--bursts", options->bursts, "Bursts in a row")->capture_default_str();
-  command->add_option("--samples", options->samples, "CSV of a probe: print the error per port instead");
+  add_number(*command, "--workers", options->workers, 1, 65536, "SMs that store");
+  add_number(*command, "--bytes", options->bytes, 1.0, 1e15, "Bytes of a burst, per SM");
+  add_number(*command, "--gap-cycles", options->gap_cycles, 0.0, 1e15, "SM cycles between bursts");
+  add_number(*command, "--bursts", options->bursts, 1, 1000000, "Bursts in a row");
+  add_file(*command, "--samples", options->samples, "CSV of a probe: print the error per port instead");
   add_json(*command, options->json);
   command->callback([options] {
     const auto machine = load_machine(options->machine);

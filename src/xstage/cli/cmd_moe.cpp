@@ -52,6 +52,14 @@ void print_orders(const MoeCase& layer, const MoeOptions& options, const Predict
   for (const auto& [name, time] : prediction.orders) fmt::print("  {:<10} {:>9.1f} us\n", name, time.value * 1e-3);
 }
 
+// The layer, where it ran and how.
+std::string headline(const MoeCase& layer, const MoeOptions& options, const std::string& where) {
+  return fmt::format("{}{}: {}; {} tokens on {} {}, {} routing, schedule {}\n", layer.model.name,
+                     options.shrink > 1 ? fmt::format(" / {}", options.shrink) : "", describe(layer.shape),
+                     layer.routing.num_tokens, options.ranks, where,
+                     options.topk_idx.empty() ? options.routing : options.topk_idx, layer.schedule_name);
+}
+
 // One sentence about the orders of the full-size layer.
 std::string verdict(const Prediction& prediction) {
   const auto& [serial_name, serial] = prediction.orders[0];
@@ -67,10 +75,9 @@ std::string verdict(const Prediction& prediction) {
 }
 
 void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
-  require(run.workers >= 1 && run.workers * options.ranks <= 4096,
-          "--workers must be at least 1 and ranks times workers at most 4096, found {}", run.workers);
-  require(run.timeout_s > 0 && run.timeout_s <= 1e6, "--timeout-s must be above 0 and at most 1e6, found {}",
-          run.timeout_s);
+  require(run.workers <= 4096 / options.ranks, "--ranks {} times --workers {} is more than 4096 threads", options.ranks,
+          run.workers);
+  require_writable({options.schedule_out, options.trace, run.output});
   const auto layer = make_case(options);
   const auto prediction = predict_full(layer, options);
 
@@ -89,7 +96,7 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
       moe::verify(inputs, result.output, 2e10, [&](double done) { progress.update(0.5 + done / 2); });
 
   // Wall clock on a shared CPU is noise; the shares of what ran are those of its schedule in virtual time.
-  const auto virtual_time = simulate_on(layer.schedule(), layer.machine, options);
+  const auto virtual_time = simulate_on(layer.schedule(bytes_of(options.dtype)), layer.machine, options);
   write_files(layer, options, {{"CPU", &result.timeline}, {"predicted", &prediction.timeline}});
   if (!run.output.empty()) {
     write_npy(run.output, Array<float>{{layer.routing.num_tokens, layer.shape.hidden}, result.output});
@@ -110,20 +117,22 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
     json["plan"] = to_json(layer, options, prediction);
     print(json);
   } else {
-    fmt::print("{} / {}: {}; {} tokens on {} CPU ranks, {} routing, schedule {}\n", layer.model.name, options.shrink,
-               describe(layer.shape), layer.routing.num_tokens, options.ranks,
-               options.topk_idx.empty() ? options.routing : options.topk_idx, layer.schedule_name);
+    fmt::print("{}", headline(layer, options, "CPU ranks"));
     fmt::print("output hash {}, worst token {:.1e} from the reference (tolerance {:.1e}, {} of {} tokens compared)\n",
                hash(result.output), verification.max_error, verification.tolerance, verification.num_tokens,
                layer.routing.num_tokens);
     fmt::print("{}", breakdown_table({{"CPU ranks, wall", breakdown(result.timeline)},
                                       {"this size on " + layer.machine.name, shares},
-                                      {"full size on " + layer.machine.name, breakdown(prediction.timeline)}}));
+                                      // A schedule file has one size, so at full size the default order stands in.
+                                      {layer.tasks.empty() ? "full size on " + layer.machine.name
+                                                           : "full size, " + to_string(layer.order),
+                                       breakdown(prediction.timeline)}}));
     print_orders(layer, options, prediction);
     if (!options.trace.empty()) fmt::print("trace: {} (open it in https://ui.perfetto.dev)\n", options.trace);
-    fmt::print("=> {} on {} CPU ranks, schedule {}: {}.\n", layer.model.name, options.ranks, layer.schedule_name,
+    fmt::print("=> Executed: {} on {} CPU ranks, schedule {}: {}.\n", layer.model.name, options.ranks,
+               layer.schedule_name,
                verification.passed() ? "every compared token equals the reference" : "NOT equal to the reference");
-    fmt::print("=> Predicted at full size on {}: {}.\n", layer.machine.chip, verdict(prediction));
+    fmt::print("=> Predicted: full size on {}: {}.\n", layer.machine.chip, verdict(prediction));
   }
   if (!verification.passed()) {
     fail(ErrorKind::verification, "the output differs from the reference by {:.2e}, {:.2e} is allowed",
@@ -132,10 +141,9 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
 }
 
 void simulate_moe(const MoeOptions& options) {
-  auto layer = make_case(options);
-  const auto schedule = layer.tasks.empty() ? layer.problem.schedule(layer.order, bytes_of(options.dtype))
-                                            : layer.problem.schedule(layer.tasks, bytes_of(options.dtype));
-  const auto timeline = simulate_on(schedule, layer.machine, options);
+  require_writable({options.schedule_out, options.trace});
+  const auto layer = make_case(options);
+  const auto timeline = simulate_on(layer.schedule(bytes_of(options.dtype)), layer.machine, options);
   write_files(layer, options, {{"predicted", &timeline}});
   const auto shares = breakdown(timeline);
   if (options.json) {
@@ -145,8 +153,7 @@ void simulate_moe(const MoeOptions& options) {
     json["breakdown"] = xs::to_json(shares);
     return print(json);
   }
-  fmt::print("{}: {}; {} tokens on {} ranks of {}\n{}", layer.model.name, describe(layer.shape),
-             layer.routing.num_tokens, options.ranks, layer.machine.chip,
+  fmt::print("{}{}", headline(layer, options, "ranks of " + layer.machine.chip),
              breakdown_table({{layer.schedule_name, shares}}));
   fmt::print("=> {} takes {:.1f} us in virtual time.\n", layer.schedule_name, timeline.makespan.value * 1e-3);
 }
@@ -160,12 +167,12 @@ void add_run(CLI::App& app) {
   const auto options = std::make_shared<MoeOptions>();
   const auto only = std::make_shared<RunOnlyOptions>();
   add_moe_options(*command, *options);
-  command->add_option("--hidden-states", options->hidden_states, "Tokens from a .npy file, [num_tokens, hidden]");
-  command->add_option("--topk-idx", options->topk_idx, "Experts from a .npy file, [num_tokens, topk], -1: not used");
-  command->add_option("--topk-weights", options->topk_weights, "Their weights from a .npy file, [num_tokens, topk]");
-  command->add_option("--workers", only->workers, "Threads of every rank")->capture_default_str();
-  command->add_option("--timeout-s", only->timeout_s, "Bound of every wait, in seconds")->capture_default_str();
-  command->add_option("--output", only->output, "Write the result to this .npy file, [num_tokens, hidden]");
+  add_file(*command, "--hidden-states", options->hidden_states, "Tokens from a .npy file, [num_tokens, hidden]");
+  add_file(*command, "--topk-idx", options->topk_idx, "Experts from a .npy file, [num_tokens, topk], -1: not used");
+  add_file(*command, "--topk-weights", options->topk_weights, "Their weights from a .npy file, [num_tokens, topk]");
+  add_number(*command, "--workers", only->workers, 1, 4096, "Threads of every rank");
+  add_number(*command, "--timeout-s", only->timeout_s, 1e-6, 1e6, "Bound of every wait, in seconds");
+  add_file(*command, "-o,--output", only->output, "Write the result to this .npy file, [num_tokens, hidden]");
   command->callback([options, only] { run_moe(*options, *only); });
 }
 

@@ -1,4 +1,6 @@
+#include <cstdio>
 #include <exception>
+#include <new>
 
 #include "xstage/cli/command.hpp"
 #include "xstage/core/version.hpp"
@@ -9,7 +11,17 @@ CLI::Option* add_json(CLI::App& command, bool& json) {
   return command.add_flag("--json", json, "Print one JSON object instead of text");
 }
 
-void print(const Json& document) { fmt::print("{}\n", document.dump(2)); }
+CLI::Option* add_file(CLI::App& command, const std::string& name, std::string& file, const std::string& help) {
+  return command.add_option(name, file, help)->type_name("FILE");
+}
+
+void require_writable(std::initializer_list<std::string> files) {
+  for (const auto& file : files) {
+    if (!file.empty()) xs::require_writable(file);
+  }
+}
+
+void print(const Json& document) { fmt::print("{}", to_text(document)); }
 
 void Progress::update(double done) {
   const auto now = Clock::now();
@@ -21,20 +33,38 @@ void Progress::update(double done) {
 
 namespace {
 
+// CLI11's text after the command as far as it was understood; where a command is missing, which ones there are.
+std::string usage_error(const CLI::App* app, const CLI::Error& error) {
+  std::string name = app->get_name();
+  for (; !app->get_subcommands().empty(); name += " " + app->get_name()) app = app->get_subcommands().front();
+  std::string text = error.what();
+  std::vector<std::string> commands;
+  for (const auto* command : app->get_subcommands([](const CLI::App*) { return true; })) {
+    commands.push_back(command->get_name());
+  }
+  if (!commands.empty()) {
+    const auto rest = app->remaining();
+    text = fmt::format("expected one of {}; found {}", fmt::join(commands, ", "),
+                       rest.empty() ? "nothing" : "\"" + rest.front() + "\"");
+  }
+  return fmt::format("{}: {}\nTry: {} --help\n", name, text, name);
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Measures, models and plans the post-issue stage of GPU stores, and runs what the plan says.", "xstage");
   app.set_version_flag("--version", fmt::format("xstage {} {}\nbuilt in: {}", version(), commit(), built_in()));
   app.require_subcommand(1);
-  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
-    return fmt::format("xstage: {}\nTry: xstage {} --help\n", error.what(),
-                       failed->get_subcommands().empty() ? "" : failed->get_subcommands().front()->get_name());
-  });
+  app.failure_message(usage_error);
+  app.footer(
+      "Exit codes: 0 done and verified, 1 verification failed, 2 usage, 3 not available on this machine, 4 timeout,\n"
+      "5 a fault of ours.");
   for (const auto add : {add_fit, add_predict, add_simulate, add_run, add_check, add_list}) add(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ErrorKind::usage);
   }
+  require(std::fflush(stdout) == 0, "stdout: cannot be written; is its disk full?");
   return 0;
 }
 
@@ -47,6 +77,9 @@ int main(int argc, char** argv) {
   } catch (const xs::Error& error) {
     fmt::print(stderr, "xstage: {}\n", error.what());
     return static_cast<int>(error.kind());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "xstage: this machine has not enough memory for that; use a smaller layer or fewer tokens\n");
+    return static_cast<int>(xs::ErrorKind::unavailable);
   } catch (const std::exception& error) {
     fmt::print(stderr, "xstage: a fault of ours: {}\n", error.what());
     return static_cast<int>(xs::ErrorKind::internal);

@@ -21,12 +21,15 @@ Routing read_routing(const MoeOptions& options, const MoeShape& shape) {
           options.topk_idx, shape.topk, shape_text(index.shape));
   require(weight.shape == index.shape, "{}: shape {} expected as in {}, {} found", options.topk_weights,
           shape_text(index.shape), options.topk_idx, shape_text(weight.shape));
+  require(index.shape[0] >= 1, "{}: at least one token expected, none found", options.topk_idx);
   Routing routing{index.shape[0], shape.topk, {}, weight.values};
-  for (const auto expert : index.values) {
-    require(expert >= -1 && expert < shape.num_experts,
-            "{}: expert {} is out of range; expected -1 (slot not used) to {}", options.topk_idx, expert,
+  for (std::size_t i = 0; i < index.values.size(); ++i) {
+    // Here and not in check_routing alone: what does not fit into 32 bits must not wrap into a valid expert.
+    require(index.values[i] >= -1 && index.values[i] < shape.num_experts,
+            "{}: token {}, slot {}: expert {} is out of range; expected -1 (slot not used) to {}", options.topk_idx,
+            i / static_cast<std::size_t>(shape.topk), i % static_cast<std::size_t>(shape.topk), index.values[i],
             shape.num_experts - 1);
-    routing.expert.push_back(static_cast<std::int32_t>(expert));
+    routing.expert.push_back(static_cast<std::int32_t>(index.values[i]));
   }
   return check_routing(std::move(routing), shape.num_experts, options.topk_idx);
 }
@@ -62,26 +65,27 @@ std::string describe(const MoeShape& shape) {
 
 void add_moe_options(CLI::App& command, MoeOptions& options) {
   command.add_option("--model", options.model, "Model whose layer to take (xstage list models)")->capture_default_str();
-  command.add_option("--ranks", options.ranks, "Expert-parallel ranks")->capture_default_str();
-  command.add_option("--tokens-per-rank", options.tokens_per_rank, "Tokens of every rank")->capture_default_str();
-  command.add_option("--shrink", options.shrink, "Divide hidden and intermediate by this")->capture_default_str();
+  add_number(command, "--ranks", options.ranks, 1, 1024, "Expert-parallel ranks");
+  add_number(command, "--tokens-per-rank", options.tokens_per_rank, std::int64_t{1},
+             std::int64_t{std::numeric_limits<std::int32_t>::max()}, "Tokens of every rank");
+  add_number(command, "--shrink", options.shrink, 1, 65536, "Divide hidden and intermediate by this");
   command.add_option("--routing", options.routing, "Synthetic routing (xstage list routings)")->capture_default_str();
-  command.add_option("--schedule", options.schedule, "Order (xstage list schedules) or schedule file")
+  command
+      .add_option("--schedule", options.schedule, "Order (xstage list schedules), or file (a name with a dot or slash)")
       ->capture_default_str();
-  command.add_option("--schedule-out", options.schedule_out, "Write the explicit schedule to this file");
+  add_file(command, "--schedule-out", options.schedule_out, "Write the explicit schedule to this file");
   command.add_option("--claim", options.claim, "How workers take tasks: static or counter")->capture_default_str();
-  command.add_option("--seed", options.seed, "Seed of everything random")->capture_default_str();
+  add_number(command, "--seed", options.seed, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max(),
+             "Seed of everything random");
   command.add_option("--machine", options.machine, "Machine profile: file or name")->capture_default_str();
   command.add_option("--path", options.path, "Store path on the machine")->capture_default_str();
   command.add_option("--dst", options.dst, "Link to the peers on the machine")->capture_default_str();
   command.add_option("--dtype", options.dtype, "Products on the machine: bf16 or fp8")->capture_default_str();
-  command.add_option("--trace", options.trace, "Write a trace for ui.perfetto.dev to this file");
+  add_file(command, "--trace", options.trace, "Write a trace for ui.perfetto.dev to this file");
   add_json(command, options.json);
 }
 
 MoeCase make_case(const MoeOptions& options) {
-  require(options.ranks >= 1 && options.ranks <= 1024, "--ranks must be between 1 and 1024, found {}", options.ranks);
-  require(options.tokens_per_rank >= 1, "--tokens-per-rank must be at least 1, found {}", options.tokens_per_rank);
   const auto model = find_moe_model(options.model);
   const auto shape = shrink(model.shape, options.shrink);
   require(options.tokens_per_rank <= std::numeric_limits<std::int32_t>::max() / options.ranks / shape.topk,
@@ -109,7 +113,8 @@ MoeCase make_case(const MoeOptions& options) {
                 Order{},
                 {},
                 {}};
-  if (options.schedule.ends_with(".json")) {
+  // The names of orders have neither dots nor slashes; a typing error in a file's name must not become a strange order.
+  if (options.schedule.find_first_of("./") != std::string::npos) {
     layer.tasks = read_tasks(options.schedule, layer.problem);
     layer.schedule_name = std::filesystem::path(options.schedule).filename().string();
   } else {

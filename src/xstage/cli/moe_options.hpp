@@ -46,7 +46,9 @@ struct MoeCase {
   std::vector<std::vector<Task>> tasks;  // of a schedule file, for `problem`
   std::string schedule_name;
 
-  Schedule schedule() const { return tasks.empty() ? problem.schedule(order) : problem.schedule(tasks); }
+  Schedule schedule(const MoeBytes& bytes = {}) const {
+    return tasks.empty() ? problem.schedule(order, bytes) : problem.schedule(tasks, bytes);
+  }
 };
 
 MoeCase make_case(const MoeOptions& options);

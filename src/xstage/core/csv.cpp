@@ -33,8 +33,8 @@ Csv Csv::read(const std::filesystem::path& file) { return parse(read_text(file),
 Csv Csv::parse(std::string text, std::string name) {
   Csv csv;
   csv.name_ = std::move(name);
-  csv.text_ = std::move(text);
-  const std::string_view all = csv.text_;
+  csv.text_ = std::make_unique<const std::string>(std::move(text));
+  const std::string_view all = *csv.text_;
   std::size_t line_number = 0;
   for (std::size_t begin = 0; begin < all.size();) {
     const auto end = std::min(all.find('\n', begin), all.size());
@@ -86,13 +86,14 @@ double Csv::number(std::size_t row, std::size_t column, double least) const {
   return value;
 }
 
-std::int64_t Csv::integer(std::size_t row, std::size_t column, std::int64_t least) const {
+std::int64_t Csv::integer(std::size_t row, std::size_t column, std::int64_t least, std::int64_t most) const {
   const auto cell = text(row, column);
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
   const bool whole = error == std::errc() && end == cell.data() + cell.size();
   require(whole && value >= least, "{}: column \"{}\": expected a whole number of at least {}, found \"{}\"",
           where(row), header_[column], least, cell);
+  require(value <= most, "{}: column \"{}\": expected at most {}, found {}", where(row), header_[column], most, value);
   return value;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <filesystem>
+#include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,16 +25,17 @@ class Csv {
   std::string_view text(std::size_t row, std::size_t column) const;
   // A finite number of at least `least`.
   double number(std::size_t row, std::size_t column, double least) const;
-  std::int64_t integer(std::size_t row, std::size_t column, std::int64_t least) const;
+  std::int64_t integer(std::size_t row, std::size_t column, std::int64_t least,
+                       std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
   // "file:line"
   std::string where(std::size_t row) const;
 
  private:
   std::string name_;
-  std::string text_;
+  std::unique_ptr<const std::string> text_;  // on the heap, so that cells_ survive a move
   std::vector<std::string> comments_;
   std::vector<std::string> header_;
-  std::vector<std::string_view> cells_;  // row-major, into text_
+  std::vector<std::string_view> cells_;  // row-major, into *text_
   std::vector<std::size_t> lines_;       // line number of each row
 };
 

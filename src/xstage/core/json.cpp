@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -43,31 +42,38 @@ Json read_document(const std::filesystem::path& file, std::string_view kind) {
   return parse_document(read_text(file), kind, file.string());
 }
 
-void write_text(const std::filesystem::path& file, std::string_view text) {
+std::string to_text(const Json& document) {
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+void require_writable(const std::filesystem::path& file) {
   const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   require(std::filesystem::is_directory(folder), "{}: the folder {} does not exist; make it first", file.string(),
           folder.string());
-  const auto partial = folder / fmt::format(".{}.{}", file.filename().string(), ::getpid());
-  {
-    std::ofstream stream(partial, std::ios::binary);
-    stream.write(text.data(), static_cast<std::streamsize>(text.size()));
-    stream.flush();
-    if (!stream.good()) {
-      std::filesystem::remove(partial);
-      fail(ErrorKind::usage, "{}: cannot be written; check permissions and free space", file.string());
-    }
-  }
-  std::filesystem::rename(partial, file);
+  require(!std::filesystem::is_directory(file), "{}: expected the name of a file, found a folder", file.string());
 }
 
-void write_document(const std::filesystem::path& file, const Json& document) {
-  write_text(file, document.dump(2) + "\n");
+void write_text(const std::filesystem::path& file, std::string_view text) {
+  require_writable(file);
+  const auto target = std::filesystem::weakly_canonical(file);
+  const bool in_place = std::filesystem::exists(target) && !std::filesystem::is_regular_file(target);
+  const auto partial =
+      in_place ? target : target.parent_path() / fmt::format(".{}.{}", target.filename().string(), ::getpid());
+  std::ofstream stream(partial, std::ios::binary);
+  stream.write(text.data(), static_cast<std::streamsize>(text.size()));
+  stream.close();
+  std::error_code error;
+  if (stream.good() && !in_place) std::filesystem::rename(partial, target, error);
+  if (stream.good() && !error) return;
+  if (!in_place) std::filesystem::remove(partial, error);
+  fail(ErrorKind::usage, "{}: cannot be written; check permissions and free space", file.string());
 }
+
+void write_document(const std::filesystem::path& file, const Json& document) { write_text(file, to_text(document)); }
 
 double positive_field(const Json& object, std::string_view key, const std::string& where) {
   const auto value = field<double>(object, key, where);
-  require(std::isfinite(value) && value > 0, "{}: the field \"{}\" must be a number above 0, found {}", where, key,
-          value);
+  require(value > 0, "{}: the field \"{}\" must be a number above 0, found {}", where, key, value);
   return value;
 }
 

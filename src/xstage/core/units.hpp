@@ -1,7 +1,5 @@
 #pragma once
 
-#include <compare>
-
 // Units of the model: a number that carries its unit, with only the arithmetic that makes sense.
 //
 // Two clocks meet at a port: stores issue on the SM's clock, the link drains on its own. Both sides keep their
@@ -21,7 +19,12 @@ template <class Unit>
 struct Quantity {
   double value = 0;
 
-  constexpr auto operator<=>(const Quantity&) const = default;
+  // Not a defaulted <=>: its result type has no device code.
+  friend XS_HD constexpr bool operator==(Quantity a, Quantity b) { return a.value == b.value; }
+  friend XS_HD constexpr bool operator<(Quantity a, Quantity b) { return a.value < b.value; }
+  friend XS_HD constexpr bool operator>(Quantity a, Quantity b) { return b < a; }
+  friend XS_HD constexpr bool operator<=(Quantity a, Quantity b) { return a.value <= b.value; }
+  friend XS_HD constexpr bool operator>=(Quantity a, Quantity b) { return b <= a; }
   XS_HD constexpr Quantity operator-() const { return {-value}; }
   XS_HD constexpr Quantity& operator+=(Quantity other) { return value += other.value, *this; }
   XS_HD constexpr Quantity& operator-=(Quantity other) { return value -= other.value, *this; }

@@ -27,17 +27,14 @@ FittedPort port_from_json(const Json& json, const std::string& where) {
   PortParams& params = port.params;
   params.path = field<std::string>(json, "path", where);
   params.dst = field<std::string>(json, "dst", where);
-  params.workers = field<int>(json, "workers", where);
-  require(params.workers >= 1, "{}: workers must be at least 1, found {}", where, params.workers);
-  params.burst_overhead = {field<double>(json, "burst_overhead_cycles", where)};
+  params.workers = field_at_least(1, json, "workers", where);
+  params.burst_overhead = {field_at_least(0.0, json, "burst_overhead_cycles", where)};
   params.free_issue = {positive_field(json, "free_issue_bytes_per_cycle", where)};
   params.drain = {positive_field(json, "drain_bytes_per_ns", where)};
   params.capacity = {positive_field(json, "capacity_bytes", where)};
-  params.visible_latency = {field<double>(json, "visible_latency_ns", where)};
-  require(params.burst_overhead >= Cycles{0} && params.visible_latency >= Nanos{0},
-          "{}: overhead and latency must not be negative", where);
-  port.num_patterns = field<int>(json, "patterns", where);
-  port.mean_abs_rel_error = field<double>(json, "mean_abs_rel_error", where);
+  params.visible_latency = {field_at_least(0.0, json, "visible_latency_ns", where)};
+  port.num_patterns = field_at_least(0, json, "patterns", where);
+  port.mean_abs_rel_error = field_at_least(0.0, json, "mean_abs_rel_error", where);
   port.saturated = field<bool>(json, "saturated", where);
   return port;
 }
@@ -49,17 +46,17 @@ Machine machine_from_json(const Json& json, const std::string& where) {
   machine.driver = field<std::string>(json, "driver", where);
   machine.date = field<std::string>(json, "date", where);
   machine.source = field<std::string>(json, "source", where);
-  machine.num_sms = field<int>(json, "num_sms", where);
-  require(machine.num_sms >= 1, "{}: num_sms must be at least 1, found {}", where, machine.num_sms);
+  machine.num_sms = field_at_least(1, json, "num_sms", where);
   machine.sm_clock = {positive_field(json, "sm_clock_ghz", where)};
   machine.memory = {positive_field(json, "memory_bytes_per_ns", where)};
   machine.memory_source = field<std::string>(json, "memory_source", where);
-  for (const auto& rate : field<Json>(json, "compute", where)) {
-    machine.compute.push_back({field<std::string>(rate, "dtype", where + ": compute"),
-                               {positive_field(rate, "flops_per_cycle_per_sm", where + ": compute")},
-                               field<std::string>(rate, "source", where + ": compute")});
+  for (const auto& rate : field<std::vector<Json>>(json, "compute", where)) {
+    const auto place = fmt::format("{}: compute[{}]", where, machine.compute.size());
+    machine.compute.push_back({field<std::string>(rate, "dtype", place),
+                               {positive_field(rate, "flops_per_cycle_per_sm", place)},
+                               field<std::string>(rate, "source", place)});
   }
-  for (const auto& port : field<Json>(json, "ports", where)) {
+  for (const auto& port : field<std::vector<Json>>(json, "ports", where)) {
     machine.ports.push_back(port_from_json(port, fmt::format("{}: ports[{}]", where, machine.ports.size())));
   }
   return machine;

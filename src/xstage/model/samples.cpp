@@ -1,5 +1,6 @@
 #include "xstage/model/samples.hpp"
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 #include <tuple>
@@ -10,6 +11,9 @@
 namespace xs {
 namespace {
 
+constexpr int kMostWorkers = 1 << 20;  // far above any machine; keeps what is read in an int
+constexpr int kMostBursts = 1 << 20;
+
 void read_machine(const std::vector<std::string>& comments, Samples& samples) {
   if (comments.empty()) return;
   std::istringstream words(comments.front());
@@ -17,7 +21,7 @@ void read_machine(const std::vector<std::string>& comments, Samples& samples) {
   for (std::string word; words >> word;) {
     const auto equals = word.find('=');
     const auto value = equals == std::string::npos ? 0.0 : std::strtod(word.c_str() + equals + 1, nullptr);
-    if (word.starts_with("sm=")) samples.num_sms = static_cast<int>(value);
+    if (word.starts_with("sm=") && value >= 1 && value <= kMostWorkers) samples.num_sms = static_cast<int>(value);
     if (word.starts_with("clock_khz=")) samples.sm_clock = {value * 1e-6};
     // The name ends at the number of chips ("x2") or the first key.
     in_name = in_name && equals == std::string::npos && !(word[0] == 'x' && word.size() > 1 && std::isdigit(word[1]));
@@ -41,7 +45,8 @@ Completion completion_of(const Csv& csv, std::size_t row, std::size_t column) {
 }
 
 struct Sums {
-  int bursts = 0;
+  int rows = 0;
+  int bursts = 0;  // in a row; a pattern that was measured twice has twice as many rows
   double issue = 0;
   double done = 0;
 };
@@ -51,8 +56,8 @@ struct Sums {
 Samples read_samples(const std::filesystem::path& file) {
   const auto csv = Csv::read(file);
   const auto path = csv.column("path"), dst = csv.column("dst"), ctas = csv.column("ctas"),
-             bytes = csv.column("bytes_per_cta"), gap = csv.column("gap_cycles"), issue = csv.column("issue_mean");
-  csv.column("burst");
+             bytes = csv.column("bytes_per_cta"), gap = csv.column("gap_cycles"), burst = csv.column("burst"),
+             issue = csv.column("issue_mean");
   Samples samples;
   read_machine(csv.comments(), samples);
   samples.num_rows = csv.num_rows();
@@ -61,14 +66,15 @@ Samples read_samples(const std::filesystem::path& file) {
   using Pattern = std::tuple<std::int64_t, double, int, std::int64_t, std::string>;
   std::map<Port, std::map<Pattern, Sums>> ports;
   for (std::size_t row = 0; row < csv.num_rows(); ++row) {
-    const Port port{csv.text(row, path), csv.text(row, dst), static_cast<int>(csv.integer(row, ctas, 1))};
+    const Port port{csv.text(row, path), csv.text(row, dst), static_cast<int>(csv.integer(row, ctas, 1, kMostWorkers))};
     const auto completion =
         csv.has("completion") ? completion_of(csv, row, csv.column("completion")) : Completion::issued;
     const Pattern pattern{csv.integer(row, bytes, 1), csv.number(row, gap, 0), static_cast<int>(completion),
                           csv.has("threads") ? csv.integer(row, csv.column("threads"), 1) : 0,
                           csv.has("set") ? std::string(csv.text(row, csv.column("set"))) : ""};
     Sums& sums = ports[port][pattern];
-    ++sums.bursts;
+    ++sums.rows;
+    sums.bursts = std::max(sums.bursts, 1 + static_cast<int>(csv.integer(row, burst, 0, kMostBursts)));
     sums.issue += csv.number(row, issue, 0);
     if (csv.has("done_mean")) sums.done += csv.number(row, csv.column("done_mean"), 0);
   }
@@ -80,8 +86,8 @@ Samples read_samples(const std::filesystem::path& file) {
               port_path, port_dst, workers, std::get<0>(pattern));
       port.patterns.push_back({{workers, Bytes{static_cast<double>(std::get<0>(pattern))}, Cycles{std::get<1>(pattern)},
                                 sums.bursts, static_cast<Completion>(std::get<2>(pattern))},
-                               Cycles{sums.issue / sums.bursts},
-                               Cycles{sums.done / sums.bursts}});
+                               Cycles{sums.issue / sums.rows},
+                               Cycles{sums.done / sums.rows}});
     }
     samples.ports.push_back(std::move(port));
   }

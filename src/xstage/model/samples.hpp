@@ -32,8 +32,8 @@ struct Samples {
   std::vector<PortSamples> ports;  // sorted by path, dst, workers
 };
 
-// Columns read: path, dst, ctas, bytes_per_cta, gap_cycles, burst, issue_mean; optional: threads, completion
-// (0 issued, 1 and 3 source free, 2 remote visible), done_mean, set. Rows of one pattern may stand anywhere.
+// Columns read: path, dst, ctas, bytes_per_cta, gap_cycles, burst (from 0, in a row), issue_mean; optional: threads,
+// completion (0 issued, 1 and 3 source free, 2 remote visible), done_mean, set. Rows of one pattern may stand anywhere.
 Samples read_samples(const std::filesystem::path& file);
 
 }  // namespace xs

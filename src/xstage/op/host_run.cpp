@@ -42,9 +42,11 @@ class RankRun {
     try {
       work(worker, spans);
     } catch (const std::exception& error) {
-      signals_.abort(error.what());
-      const std::lock_guard lock(mutex_);
-      if (!failure_) failure_ = std::current_exception();
+      {
+        const std::lock_guard lock(mutex_);
+        if (!failure_) failure_ = std::current_exception();
+      }
+      signals_.abort(error.what());  // only now: the other workers' errors are echoes of this one
     }
     const std::lock_guard lock(mutex_);
     log_.spans.insert(log_.spans.end(), spans.begin(), spans.end());

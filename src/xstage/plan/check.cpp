@@ -2,17 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <utility>
 
 #include "xstage/core/error.hpp"
 
 namespace xs {
 namespace {
-
-struct Raiser {
-  std::int32_t rank;
-  std::int64_t claim;
-};
 
 class Checker {
  public:
@@ -30,7 +26,7 @@ class Checker {
  private:
   struct Flag {
     std::int64_t total = 0;
-    std::vector<Raiser> raisers;
+    std::int64_t last_own = -1;  // the last claim of the flag's own rank that raises it
   };
 
   int num_ranks() const { return static_cast<int>(schedule_.ranks.size()); }
@@ -55,25 +51,32 @@ class Checker {
 
   void check_tiles(int rank) {
     const auto& own = ranks(rank);
+    std::array<TileGrid, kNumTaskKinds> grids{};  // no tiles where the rank names no grid
+    std::array<std::vector<std::int32_t>, kNumTaskKinds> times;
     for (const auto& grid : own.grids) {
-      std::vector<std::int32_t> times(static_cast<std::size_t>(grid.num_blocks) *
-                                      static_cast<std::size_t>(grid.num_tiles));
-      for (std::size_t claim = 0; claim < own.tasks.size(); ++claim) {
-        const Task& task = own.tasks[claim];
-        if (task.kind != grid.kind) continue;
-        if (task.block < 0 || task.block >= grid.num_blocks || task.tile < 0 || task.tile >= grid.num_tiles) {
-          report(FaultKind::tile_unknown, "{}: the grid has {} blocks of {} tiles",
-                 at(rank, static_cast<std::int64_t>(claim)), grid.num_blocks, grid.num_tiles);
-          continue;
-        }
-        const auto tile = static_cast<std::size_t>(task.block) * static_cast<std::size_t>(grid.num_tiles) +
-                          static_cast<std::size_t>(task.tile);
-        if (++times[tile] == 2) {
-          report(FaultKind::tile_twice, "{}: done before", at(rank, static_cast<std::int64_t>(claim)));
-        }
+      const auto kind = static_cast<std::size_t>(grid.kind);
+      grids[kind] = grid;
+      times[kind].resize(static_cast<std::size_t>(grid.num_blocks) * static_cast<std::size_t>(grid.num_tiles));
+    }
+    for (std::size_t index = 0; index < own.tasks.size(); ++index) {
+      const auto claim = static_cast<std::int64_t>(index);
+      const Task& task = own.tasks[index];
+      const TileGrid& grid = grids[static_cast<std::size_t>(task.kind)];
+      if (task.block < 0 || task.block >= grid.num_blocks || task.tile < 0 || task.tile >= grid.num_tiles) {
+        report(FaultKind::tile_unknown, "{}: the grid has {} blocks of {} tiles", at(rank, claim), grid.num_blocks,
+               grid.num_tiles);
+        continue;
       }
-      for (std::size_t tile = 0; tile < times.size(); ++tile) {
-        if (times[tile] != 0) continue;
+      const auto tile = static_cast<std::size_t>(task.block) * static_cast<std::size_t>(grid.num_tiles) +
+                        static_cast<std::size_t>(task.tile);
+      if (++times[static_cast<std::size_t>(task.kind)][tile] == 2) {
+        report(FaultKind::tile_twice, "{}: done before", at(rank, claim));
+      }
+    }
+    for (const auto& grid : own.grids) {
+      const auto& done = times[static_cast<std::size_t>(grid.kind)];
+      for (std::size_t tile = 0; tile < done.size(); ++tile) {
+        if (done[tile] != 0) continue;
         const auto width = static_cast<std::size_t>(grid.num_tiles);
         report(
             FaultKind::tile_missing, "rank {}: {} is never done", rank,
@@ -86,16 +89,20 @@ class Checker {
     flags_.resize(static_cast<std::size_t>(num_ranks()) * static_cast<std::size_t>(schedule_.num_flags()));
     for (int rank = 0; rank < num_ranks(); ++rank) {
       const auto& own = ranks(rank);
-      for (std::size_t claim = 0; claim < own.tasks.size(); ++claim) {
-        for (const auto& raise : own.raises[claim]) {
+      for (std::size_t index = 0; index < own.tasks.size(); ++index) {
+        const auto claim = static_cast<std::int64_t>(index);
+        for (const auto& raise : own.raises[index]) {
           if (raise.rank < 0 || raise.rank >= num_ranks() || !known(raise.flag)) {
-            report(FaultKind::flag_unknown, "{}: raises flag {} of rank {}", at(rank, static_cast<std::int64_t>(claim)),
-                   raise.flag, raise.rank);
+            report(FaultKind::flag_unknown, "{}: raises flag {} of rank {}", at(rank, claim), raise.flag, raise.rank);
             continue;
+          }
+          if (raise.add < 1) {
+            report(FaultKind::raise_empty, "{}: adds {} to {} of rank {}", at(rank, claim), raise.add,
+                   flag_name(schedule_.flags, raise.flag), raise.rank);
           }
           Flag& raised = flag(raise.rank, raise.flag);
           raised.total += raise.add;
-          raised.raisers.push_back({rank, static_cast<std::int64_t>(claim)});
+          if (raise.rank == rank) raised.last_own = claim;
         }
       }
     }
@@ -116,11 +123,9 @@ class Checker {
           report(wait.count > raised.total ? FaultKind::wait_never_raised : FaultKind::wait_too_early,
                  "{}: waits for {} of {}, all raises add up to {}", at(rank, claim), wait.count, name(), raised.total);
         }
-        for (const auto& raiser : raised.raisers) {
-          if (raiser.rank != rank || raiser.claim < claim) continue;
+        if (raised.last_own >= claim) {
           report(FaultKind::wait_forward, "{}: waits for {}, which {} raises later", at(rank, claim), name(),
-                 at(rank, raiser.claim));
-          break;
+                 at(rank, raised.last_own));
         }
       }
     }
@@ -182,6 +187,8 @@ std::string to_string(FaultKind kind) {
       return "tile unknown";
     case FaultKind::flag_unknown:
       return "flag unknown";
+    case FaultKind::raise_empty:
+      return "raise empty";
     case FaultKind::wait_never_raised:
       return "wait never raised";
     case FaultKind::wait_too_early:
@@ -194,7 +201,10 @@ std::string to_string(FaultKind kind) {
   return "unknown fault";
 }
 
-std::vector<Fault> check(const Schedule& schedule, std::size_t most) { return Checker(schedule, most).run(); }
+std::vector<Fault> check(const Schedule& schedule, std::size_t most) {
+  check(most >= 1, "check: room for at least one fault is needed");
+  return Checker(schedule, most).run();
+}
 
 void require_valid(const Schedule& schedule, const std::string& name) {
   const auto faults = check(schedule);

@@ -17,8 +17,9 @@ namespace xs {
 enum class FaultKind {
   tile_missing,
   tile_twice,
-  tile_unknown,
+  tile_unknown,  // outside the rank's grids
   flag_unknown,
+  raise_empty,        // adds less than 1: a wait for the sum could end without it
   wait_never_raised,  // fewer raises than the wait asks for
   wait_too_early,     // more raises than the wait asks for
   wait_forward,       // needs a task of its own rank that is claimed later
@@ -32,7 +33,7 @@ struct Fault {
 
 std::string to_string(FaultKind kind);
 
-// Empty when the schedule is right. Stops after `most` faults.
+// Empty when the schedule is right. Reports the first `most` >= 1 faults.
 std::vector<Fault> check(const Schedule& schedule, std::size_t most = 10);
 
 // Throws Error(usage) that lists the faults.

@@ -9,11 +9,11 @@ constexpr auto kKind = "moe_schedule";
 
 std::vector<Task> tasks_from_json(const Json& json, const std::string& where) {
   require(json.is_array(), "{}: expected an array of tasks, found {}", where, json.type_name());
+  const auto is_number = &FieldType<std::int32_t>::holds;
   std::vector<Task> tasks;
   for (const auto& entry : json) {
     const auto place = fmt::format("{}[{}]", where, tasks.size());
-    require(entry.is_array() && entry.size() == 3 && entry[0].is_string() && entry[1].is_number_integer() &&
-                entry[2].is_number_integer(),
+    require(entry.is_array() && entry.size() == 3 && entry[0].is_string() && is_number(entry[1]) && is_number(entry[2]),
             "{}: expected [\"kind\", block, tile], found {}", place, entry.dump().substr(0, 60));
     const auto name = entry[0].get<std::string>();
     const auto kind = std::ranges::find(kTaskKindNames, name);
@@ -23,6 +23,21 @@ std::vector<Task> tasks_from_json(const Json& json, const std::string& where) {
                      entry[2].get<std::int32_t>()});
   }
   return tasks;
+}
+
+MoeProblem problem_from_json(const Json& json, const std::string& where) {
+  const MoeShape shape{field<std::int64_t>(json, "hidden", where), field<std::int64_t>(json, "intermediate", where),
+                       field<int>(json, "num_experts", where), field<int>(json, "topk", where)};
+  const MoeTiling tiling{field<int>(json, "block_rows", where), field<int>(json, "linear1_cols", where),
+                         field<int>(json, "linear2_cols", where), field<int>(json, "reduce_tokens", where)};
+  const auto num_ranks = field<int>(json, "num_ranks", where);
+  const auto num_tokens = field<std::int64_t>(json, "num_tokens", where);
+  auto rows = field<std::vector<std::int32_t>>(json, "rows", where);
+  try {
+    return {shape, tiling, num_ranks, num_tokens, std::move(rows)};
+  } catch (const Error& error) {
+    fail(error.kind(), "{}: {}", where, error.what());
+  }
 }
 
 }  // namespace
@@ -56,18 +71,8 @@ Json to_json(const MoeProblem& problem, const Schedule& schedule) {
 MoeScheduleFile read_moe_schedule(const std::filesystem::path& file) {
   const auto json = read_document(file, kKind);
   const auto name = file.string();
-  const auto where = name + ": problem";
-  const auto problem = field<Json>(json, "problem", name);
-  const MoeShape shape{field<std::int64_t>(problem, "hidden", where),
-                       field<std::int64_t>(problem, "intermediate", where), field<int>(problem, "num_experts", where),
-                       field<int>(problem, "topk", where)};
-  const MoeTiling tiling{field<int>(problem, "block_rows", where), field<int>(problem, "linear1_cols", where),
-                         field<int>(problem, "linear2_cols", where), field<int>(problem, "reduce_tokens", where)};
-  MoeScheduleFile read{MoeProblem(shape, tiling, field<int>(problem, "num_ranks", where),
-                                  field<std::int64_t>(problem, "num_tokens", where),
-                                  field<std::vector<std::int32_t>>(problem, "rows", where)),
-                       {}};
-  for (const auto& rank : field<Json>(json, "ranks", name)) {
+  MoeScheduleFile read{problem_from_json(field<Json>(json, "problem", name), name + ": problem"), {}};
+  for (const auto& rank : field<std::vector<Json>>(json, "ranks", name)) {
     read.tasks.push_back(tasks_from_json(rank, fmt::format("{}: ranks[{}]", name, read.tasks.size())));
   }
   require(read.tasks.size() == static_cast<std::size_t>(read.problem.num_ranks()),

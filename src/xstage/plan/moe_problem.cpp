@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "xstage/core/csv.hpp"
 #include "xstage/core/embedded.hpp"
@@ -57,6 +58,8 @@ MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, int num_r
           "row counts: {} expected ({} ranks x {} experts), {} found", index(num_ranks) * index(shape.num_experts),
           num_ranks, shape.num_experts, rows_.size());
   require(std::ranges::all_of(rows_, [](auto count) { return count >= 0; }), "row counts must not be negative");
+  const auto num_rows = std::accumulate(rows_.begin(), rows_.end(), std::int64_t{0});
+  require(std::in_range<std::int32_t>(num_rows), "row counts: their sum {} is more than 32 bits count", num_rows);
 
   offsets_.resize(rows_.size());
   blocks_.resize(index(num_ranks));
@@ -85,9 +88,9 @@ MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, int num_r
 }
 
 int MoeProblem::rank_of_expert(std::int32_t expert) const {
+  // The first ranks hold the remainder, so this guess is never too low.
   int rank = static_cast<int>(std::int64_t{expert} * num_ranks_ / shape_.num_experts);
   while (expert < expert_begin(rank)) --rank;
-  while (expert >= expert_begin(rank + 1)) ++rank;
   return rank;
 }
 
@@ -159,10 +162,14 @@ void MoeProblem::append_effects(int rank, const Task& task, const MoeBytes& byte
   const Counts own = counts(rank);
   const double hidden = static_cast<double>(shape_.hidden);
   const double intermediate = static_cast<double>(shape_.intermediate);
-  const auto weight_share = [&](const MoeBlock& of, double bytes_of_tile) {
+  const auto weight_share = [&](const MoeBlock& of, double elements) {
     // Row blocks of one expert run close together, so its weights come from memory once.
     const auto group = of.expert - expert_begin(rank);
-    return bytes_of_tile / (own.group_blocks[group + 1] - own.group_blocks[group]);
+    return elements * bytes.weight / (own.group_blocks[group + 1] - own.group_blocks[group]);
+  };
+  // Columns of a tile that are not padding.
+  const auto valid_cols = [&](int tile_cols, std::int64_t num_cols) {
+    return static_cast<double>(std::min<std::int64_t>(tile_cols, num_cols - std::int64_t{task.tile} * tile_cols));
   };
   switch (task.kind) {
     case TaskKind::dispatch: {
@@ -184,23 +191,21 @@ void MoeProblem::append_effects(int rank, const Task& task, const MoeBytes& byte
     }
     case TaskKind::linear1: {
       const MoeBlock& of = block(rank, task.block);
-      const double cols = 2.0 * tiling_.linear1_cols;
-      out.work.push_back({2.0 * tiling_.block_rows * hidden * cols, weight_share(of, hidden * cols * bytes.weight)});
+      const double valid = valid_cols(tiling_.linear1_cols, shape_.intermediate);
+      out.work.push_back(
+          {2.0 * tiling_.block_rows * hidden * 2.0 * tiling_.linear1_cols, weight_share(of, hidden * 2.0 * valid)});
       out.waits.append({arrived(task.block), of.num_rows});
       out.raises.append({rank, activated(task.block), 1});
       return;
     }
     case TaskKind::linear2: {
       const MoeBlock& of = block(rank, task.block);
-      const double cols = tiling_.linear2_cols;
+      const double valid = valid_cols(tiling_.linear2_cols, shape_.hidden);
       out.work.push_back(
-          {2.0 * tiling_.block_rows * intermediate * cols, weight_share(of, intermediate * cols * bytes.weight)});
+          {2.0 * tiling_.block_rows * intermediate * tiling_.linear2_cols, weight_share(of, intermediate * valid)});
       out.waits.append({activated(task.block), own.linear1_tiles});
-      const auto valid_cols =
-          std::min<std::int64_t>(tiling_.linear2_cols, shape_.hidden - std::int64_t{task.tile} * tiling_.linear2_cols);
       for (const auto& segment : segments(of)) {
-        out.sends.append({segment.source,
-                          static_cast<std::int64_t>(segment.count * static_cast<double>(valid_cols) * bytes.combine)});
+        out.sends.append({segment.source, static_cast<std::int64_t>(segment.count * valid * bytes.combine)});
         out.raises.append({segment.source, combined(rank), 1});
       }
       return;

@@ -75,7 +75,7 @@ class MoeProblem {
   const MoeTiling& tiling() const { return tiling_; }
   int num_ranks() const { return num_ranks_; }
   std::int64_t num_tokens() const { return num_tokens_; }
-  std::span<const std::int32_t> rows() const { return rows_; }
+  std::span<const std::int32_t> rows() const { return {rows_.data(), rows_.size()}; }
 
   std::int64_t token_begin(int rank) const { return split_begin(num_tokens_, num_ranks_, rank); }
   std::int32_t expert_begin(int rank) const {

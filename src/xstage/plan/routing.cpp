@@ -1,6 +1,7 @@
 #include "xstage/plan/routing.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <span>
@@ -24,10 +25,18 @@ std::vector<std::int32_t> permutation(int count, std::uint64_t seed) {
   return order;
 }
 
-// Every expert gets the same number of rows, within one. Slots walk once around a random permutation, so that any
-// window of experts (hence any rank) gets its share even for few tokens.
+// Every expert gets the same number of rows, within one. Slots walk around the experts in bit-reversed order (van der
+// Corput's), so that any window of experts, hence any rank, has its share within a few rows after any number of slots.
 void route_evenly(Routing& routing, int num_experts, std::uint64_t seed) {
-  const auto order = permutation(num_experts, seed);
+  const int num_bits = std::bit_width(static_cast<unsigned>(num_experts - 1));
+  const auto flip = RandomKey{seed, kPermutation}.below(0, std::int64_t{1} << num_bits);
+  std::vector<std::int32_t> order;
+  for (std::int64_t i = 0; i < std::int64_t{1} << num_bits; ++i) {
+    std::int64_t expert = 0;
+    for (int bit = 0; bit < num_bits; ++bit) expert = 2 * expert + ((i >> bit) & 1);
+    expert ^= flip;
+    if (expert < num_experts) order.push_back(static_cast<std::int32_t>(expert));
+  }
   for (std::size_t i = 0; i < routing.expert.size(); ++i) {
     routing.expert[i] = order[i % static_cast<std::size_t>(num_experts)];
   }
@@ -112,7 +121,11 @@ Routing make_routing(const std::string& name, std::int64_t num_tokens, int num_e
 
 Routing check_routing(Routing routing, int num_experts, const std::string& name) {
   const auto topk = static_cast<std::size_t>(routing.topk);
-  for (std::size_t i = 0; i < routing.expert.size(); ++i) {
+  const auto slots = static_cast<std::size_t>(routing.num_tokens) * topk;
+  require(routing.expert.size() == slots && routing.weight.size() == slots,
+          "{}: {} slots expected ({} tokens x top-{}), {} experts and {} weights found", name, slots,
+          routing.num_tokens, routing.topk, routing.expert.size(), routing.weight.size());
+  for (std::size_t i = 0; i < slots; ++i) {
     const auto token = i / topk, slot = i % topk;
     require(routing.expert[i] >= -1 && routing.expert[i] < num_experts,
             "{}: token {}, slot {}: expert {} is out of range; expected -1 (slot not used) to {}", name, token, slot,

@@ -52,7 +52,7 @@ struct Send {
 // What a task costs besides its sends.
 struct Work {
   double flops;       // of the full tile, padding included: that is what a tensor core executes
-  double load_bytes;  // operands from device memory, reuse within a row of tiles counted once
+  double load_bytes;  // operands from device memory, without padding
 };
 
 // Every (block, tile) of a grid is one task of one rank.

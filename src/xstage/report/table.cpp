@@ -4,6 +4,16 @@
 
 namespace xs {
 
+Table::Table(std::vector<std::string> header, std::string align) : align_(std::move(align)), rows_{std::move(header)} {
+  if (align_.empty()) align_ = "l" + std::string(rows_.front().size() - 1, 'r');
+  check(align_.size() == rows_.front().size(), "table: {} columns, {} alignments", rows_.front().size(), align_.size());
+}
+
+void Table::add(std::vector<std::string> row) {
+  check(row.size() == align_.size(), "table: {} columns, a row of {}", align_.size(), row.size());
+  rows_.push_back(std::move(row));
+}
+
 std::string Table::text() const {
   std::vector<std::size_t> width(rows_.front().size());
   for (const auto& row : rows_) {
@@ -12,7 +22,7 @@ std::string Table::text() const {
   std::string text;
   for (const auto& row : rows_) {
     for (std::size_t i = 0; i < row.size(); ++i) {
-      text += i == 0 ? fmt::format("  {:<{}}", row[i], width[i]) : fmt::format("  {:>{}}", row[i], width[i]);
+      text += align_[i] == 'l' ? fmt::format("  {:<{}}", row[i], width[i]) : fmt::format("  {:>{}}", row[i], width[i]);
     }
     text.erase(text.find_last_not_of(' ') + 1);
     text += '\n';

@@ -10,14 +10,16 @@
 
 namespace xs {
 
-// Columns as wide as their widest cell; the first is left-aligned, the others right-aligned.
+// Columns as wide as their widest cell. `align` has one letter per column, l or r; without it the first column is
+// left-aligned and the others, numbers mostly, are right-aligned.
 class Table {
  public:
-  explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  explicit Table(std::vector<std::string> header, std::string align = "");
+  void add(std::vector<std::string> row);
   std::string text() const;
 
  private:
+  std::string align_;
   std::vector<std::vector<std::string>> rows_;
 };
 

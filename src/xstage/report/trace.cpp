@@ -4,6 +4,8 @@
 
 #include <iterator>
 
+#include "xstage/core/json.hpp"
+
 namespace xs {
 namespace {
 
@@ -19,9 +21,9 @@ std::string to_trace(const std::vector<NamedTimeline>& timelines) {
   int first_process = 0;
   for (const auto& [name, timeline] : timelines) {
     for (int rank = 0; rank < timeline->num_ranks; ++rank) {
-      fmt::format_to(
-          out, "{}\n{{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": {}, \"args\": {{\"name\": \"{} rank {}\"}}}}",
-          comma, first_process + rank, name, rank);
+      const Json process_name = fmt::format("{} rank {}", name, rank);
+      fmt::format_to(out, "{}\n{{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": {}, \"args\": {{\"name\": {}}}}}",
+                     comma, first_process + rank, process_name.dump());
       comma = ",";
     }
     for (const Span& span : timeline->spans) {

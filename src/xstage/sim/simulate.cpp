@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <queue>
+#include <utility>
 
 #include "xstage/core/error.hpp"
 
@@ -172,7 +173,7 @@ class Simulation {
     if (options_.record_levels) {
       timeline_.levels.push_back({static_cast<std::int32_t>(event.rank), now_, state.port.outstanding()});
     }
-    for (const auto& issued : std::vector(ended_)) {
+    for (const auto& issued : ended_) {
       const auto index = static_cast<std::size_t>(issued.worker);
       push({issued.remote_visible, 0, EventKind::visible, event.rank, 0, state.workers[index].claim});
       timeline_.makespan = max(timeline_.makespan, issued.remote_visible);

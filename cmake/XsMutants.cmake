@@ -1,0 +1,33 @@
+# Tests of the tests: each mutant is signal/atomic.hpp with one ordering taken away, built into publish_mutant.cpp.
+# ThreadSanitizer must name the race. A mutant whose text is not found stops the configuration, so that none is lost
+# when the header changes.
+function(xs_publish_program name)
+  set(signal ${PROJECT_SOURCE_DIR}/src/xstage/signal)
+  add_executable(publish_${name} ${signal}/publish_mutant.cpp ${signal}/signals.cpp)
+  if(NOT name STREQUAL "intact")
+    target_include_directories(publish_${name} BEFORE PRIVATE ${PROJECT_BINARY_DIR}/mutants/${name})
+  endif()
+  target_link_libraries(publish_${name} PRIVATE xs_mem)
+  add_test(NAME signal.publish_${name} COMMAND publish_${name})
+endfunction()
+
+function(xs_mutant name before after)
+  set(header ${PROJECT_SOURCE_DIR}/src/xstage/signal/atomic.hpp)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
+  file(READ ${header} text)
+  string(REPLACE "${before}" "${after}" mutated "${text}")
+  if(mutated STREQUAL text)
+    message(FATAL_ERROR "mutant ${name}: \"${before}\" does not stand in ${header}; name what replaced it")
+  endif()
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/mutants/${name}/xstage/signal/atomic.hpp CONTENT "${mutated}" @ONLY)
+  xs_publish_program(${name})
+  set_tests_properties(signal.publish_${name} PROPERTIES PASS_REGULAR_EXPRESSION "ThreadSanitizer: data race")
+endfunction()
+
+if(XSTAGE_SANITIZE STREQUAL "thread")
+  xs_publish_program(intact)
+  xs_mutant(relaxed_publish "fetch_add(amount, std::memory_order_release)" "fetch_add(amount, std::memory_order_relaxed)")
+  xs_mutant(plain_publish "std::atomic_ref(word).fetch_add(amount, std::memory_order_release)" "word += amount")
+  xs_mutant(relaxed_observe "load(std::memory_order_acquire)" "load(std::memory_order_relaxed)")
+  xs_mutant(plain_observe "return std::atomic_ref(word).load(std::memory_order_acquire)" "return word")
+endif()

@@ -1,0 +1,151 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "xstage/cli/program.hpp"
+#include "xstage/model/fit.hpp"
+
+// fit, predict and list, as far as a person can see.
+
+namespace xs::cli {
+namespace {
+
+const std::string kH200Csv = XSTAGE_SOURCE_DIR "/data/h200_burst_gap.csv";
+const std::string kHeader = "path,dst,ctas,bytes_per_cta,gap_cycles,burst,issue_mean\n";
+
+class MeasureCommand : public Program {
+ protected:
+  // The rows of a few ports: a whole fit takes its time.
+  void write_few_ports() const {
+    std::istringstream all(read_text(kH200Csv));
+    std::string few;
+    for (std::string line; std::getline(all, line);) {
+      const bool port =
+          line.find(",st16,nvlink,8,") != std::string::npos || line.find(",st16,nvlink,16,") != std::string::npos;
+      if (port || line.starts_with('#') || line.starts_with("set,")) few += line + "\n";
+    }
+    folder_.write("few.csv", few);
+  }
+};
+
+TEST_F(MeasureCommand, FitWritesAProfileThatOthersRead) {
+  write_few_ports();
+  const auto printed = expect_json({"fit", "few.csv", "-o", "profile.json"});
+  EXPECT_EQ(Json::parse(read_text(folder_ / "profile.json")), printed);
+  EXPECT_EQ(printed.at("kind"), "machine_profile");
+  EXPECT_EQ(printed.at("chip"), "NVIDIA H200");
+  ASSERT_EQ(printed.at("ports").size(), 2u);
+  EXPECT_EQ(printed.at("ports").at(1).at("workers"), 16);
+  EXPECT_EQ(printed.at("ports").at(0).at("saturated"), false);
+  EXPECT_EQ(printed.at("ports").at(1).at("saturated"), true);
+
+  const auto errors = expect_json({"predict", "--machine", "profile.json", "--samples", "few.csv"});
+  ASSERT_EQ(errors.at("ports").size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_NEAR(errors.at("ports").at(i).at("mean_abs_rel_error").get<double>(),
+                printed.at("ports").at(i).at("mean_abs_rel_error").get<double>(), 1e-9);
+    EXPECT_EQ(errors.at("ports").at(i).at("patterns"), 52);
+  }
+  EXPECT_EQ(expect_json(kSimulate + Arguments{"--machine", "profile.json"}).at("machine"), "h200");
+}
+
+TEST_F(MeasureCommand, FitSaysInWordsWhatItFound) {
+  write_few_ports();
+  const auto out = expect_done({"fit", "few.csv"});
+  for (const char* word : {"NVIDIA H200 at 1.98 GHz", "st16 to nvlink", ">= ", "lower bound",
+                           "=> Measured: 16 SMs of NVIDIA H200", "drains "}) {
+    EXPECT_NE(out.find(word), std::string::npos) << out << "lacks " << word;
+  }
+  EXPECT_EQ(folder_.names(), std::vector<std::string>{"few.csv"});
+}
+
+TEST_F(MeasureCommand, FitOfAnUnknownChipKnowsWhatItsSamplesSay) {
+  std::string rows;
+  for (int burst = 0; burst < 2; ++burst) {
+    for (const int bytes : {1024, 4096, 16384})
+      rows += fmt::format("st16,nvlink,4,{},0,{},{}\n", bytes, burst, bytes / 20 + 50);
+  }
+  folder_.write("new.csv", "# Some Chip sm=10 clock_khz=1500000\n" + kHeader + rows);
+  const auto json = expect_json({"fit", "new.csv", "-o", "new.json"});
+  EXPECT_EQ(json.at("chip"), "Some Chip");
+  EXPECT_EQ(json.at("num_sms"), 10);
+  EXPECT_EQ(json.at("sm_clock_ghz"), 1.5);
+  expect_json({"predict", "--machine", "new.json", "--workers", "4"});
+  expect_refused(kSimulate + Arguments{"--machine", "new.json"}, {"no compute rate", "bf16", "none"});
+
+  folder_.write("nameless.csv", kHeader + rows);
+  expect_refused({"fit", "nameless.csv", "-o", "p.json"}, {"nameless.csv", "first line", "clock_khz", "--machine"});
+  EXPECT_EQ(expect_json({"fit", "nameless.csv", "--machine", "h200"}).at("chip"), "NVIDIA H200");
+  expect_refused({"fit", "new.csv", "--machine", "h200", "-o", "p.json"}, {"Some Chip", "h200", "NVIDIA H200"});
+}
+
+TEST_F(MeasureCommand, SamplesThatCannotBeReadAreNamed) {
+  const std::string good = kHeader + "st16,nvlink,132,4096,0,0,400\n";
+  const auto refuses = [this](const std::string& text, std::vector<std::string> words) {
+    words.push_back("bad.csv");
+    folder_.write("bad.csv", text);
+    expect_refused({"fit", "bad.csv", "-o", "profile.json"}, words);
+    expect_refused({"predict", "--samples", "bad.csv"}, words);
+  };
+  refuses("", {"header", "empty"});
+  refuses(kHeader, {"rows"});
+  refuses(good + "st16,nvlink,132\n", {"bad.csv:3", "7 cells", "found 3"});
+  refuses(good + "st16,nvlink,132,4096,0,0,nan\n", {"bad.csv:3", "\"issue_mean\"", "nan"});
+  refuses(good + "st16,nvlink,many,4096,0,0,400\n", {"bad.csv:3", "\"ctas\"", "many"});
+  refuses("path,dst,ctas\nst16,nvlink,132\n", {"\"bytes_per_cta\" is missing", "path, dst, ctas"});
+  refuses("\x93NUMPY", {"rows below the header"});
+  expect_refused({"fit", "none.csv"}, {"none.csv", "no such file"});
+  expect_refused({"predict", "--samples", "none.csv"}, {"none.csv", "no such file"});
+  expect_refused({"fit", "."}, {"found a folder"});
+  folder_.write("good.csv", good);
+  expect_refused({"fit", "good.csv", "-o", "none/p.json", "--machine", "h200"}, {"none/p.json", "does not exist"});
+}
+
+TEST_F(MeasureCommand, PredictionIsTheModels) {
+  const auto json =
+      expect_json({"predict", "--workers", "132", "--bytes", "65536", "--gap-cycles", "1000", "--bursts", "16"});
+  const auto machine = load_machine("h200");
+  const auto port = machine.port("st16", "nvlink", 132);
+  const auto expected = predict(port, machine.sm_clock, {132, {65536}, {1000}, 16, Completion::issued});
+  EXPECT_EQ(json.at("free_issue_cycles"), expected.free.value);
+  EXPECT_EQ(json.at("mean_issue_cycles"), expected.mean_issue.value);
+  EXPECT_EQ(json.at("last_issue_cycles"), expected.last_issue.value);
+  EXPECT_EQ(json.at("remote_visible_after_last_ns"), expected.visible_after_last.value);
+}
+
+TEST_F(MeasureCommand, RecoveryGapIsTheOneThatMakesBurstsFreeAgain) {
+  const auto mean = [this](double gap) {
+    const auto json = expect_json({"predict", "--bytes", "65536", "--gap-cycles", fmt::format("{}", gap)});
+    return std::pair{json.at("mean_issue_cycles").get<double>() / json.at("free_issue_cycles").get<double>(),
+                     json.at("recovery_gap_cycles").get<double>()};
+  };
+  const double recovery = mean(0).second;
+  EXPECT_GT(mean(0).first, 2);
+  EXPECT_NEAR(mean(recovery).first, 1, 1e-6);
+  EXPECT_GT(mean(0.9 * recovery).first, 1.01);
+}
+
+TEST_F(MeasureCommand, PredictSaysInWordsWhetherTheLinkKeepsUp) {
+  EXPECT_NE(expect_done({"predict"}).find("=> The link does not keep up"), std::string::npos);
+  EXPECT_NE(expect_done({"predict", "--gap-cycles", "1e6"}).find("=> The link keeps up"), std::string::npos);
+}
+
+TEST_F(MeasureCommand, ListsNameWhatOtherCommandsTake) {
+  const auto first_name = [this](const std::string& what) {
+    const auto list = expect_json({"list", what}).at(what);
+    EXPECT_FALSE(list.empty());
+    const auto text = expect_done({"list", what});
+    EXPECT_EQ(std::ranges::count(text, '\n'), 1 + static_cast<std::ptrdiff_t>(list.size()));
+    for (const auto& entry : list) {
+      EXPECT_NE(text.find("  " + entry.at("name").get<std::string>() + " "), std::string::npos) << text;
+    }
+    return list.at(0).at("name").get<std::string>();
+  };
+  expect_done(kSimulate + Arguments{"--routing", first_name("routings"), "--schedule", first_name("schedules"),
+                                    "--machine", first_name("machines")});
+  expect_done({"simulate", "moe", "--shrink", "64", "--ranks", "2", "--model", first_name("models")});
+}
+
+}  // namespace
+}  // namespace xs::cli

@@ -1,0 +1,228 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <map>
+#include <set>
+
+#include "xstage/cli/program.hpp"
+#include "xstage/core/npy.hpp"
+#include "xstage/plan/routing.hpp"
+
+// run moe and simulate moe, as far as a person can see.
+
+namespace xs::cli {
+namespace {
+
+class MoeCommand : public Program {
+ protected:
+  std::string hash(const Arguments& more) const {
+    const auto json = expect_json(kRun + more);
+    EXPECT_EQ(json.at("verified"), true);
+    return json.at("output_hash");
+  }
+
+  // Eight tokens of deepseek-v2-lite / 64: token 0 goes nowhere, the others to distinct experts.
+  void write_inputs(const std::string& suffix = "") {
+    Array<std::int64_t> experts{{8, 6}, std::vector<std::int64_t>(48, -1)};
+    Array<float> weights{{8, 6}, std::vector<float>(48, 0.25f)};
+    Array<float> tokens{{8, 32}, std::vector<float>(256)};
+    for (std::size_t i = 6; i < 48; ++i) experts.values[i] = static_cast<std::int64_t>(i * 5 % 64);
+    for (std::size_t i = 0; i < 256; ++i) tokens.values[i] = 0.01f * static_cast<float>(i % 23) - 0.1f;
+    write_npy(folder_ / ("idx" + suffix), experts);
+    write_npy(folder_ / ("weights" + suffix), weights);
+    write_npy(folder_ / ("tokens" + suffix), tokens);
+  }
+};
+
+const Arguments kFromFiles{"--topk-idx", "idx", "--topk-weights", "weights", "--hidden-states", "tokens"};
+
+void expect_shares_of_one(const Json& breakdown) {
+  double sum = 0;
+  for (const char* share : {"compute", "operand_stall", "sender_stall", "dependency_wait", "tail"}) {
+    const double value = breakdown.at(share);
+    EXPECT_GE(value, 0.0) << share;
+    sum += value;
+  }
+  EXPECT_NEAR(sum, 1.0, 1e-6);
+  EXPECT_GT(breakdown.at("makespan_us").get<double>(), 0.0);
+}
+
+TEST_F(MoeCommand, RunSaysWhatRanAndHowItWasVerified) {
+  const auto json = expect_json(kRun + kTwoRanks + Arguments{"--seed", "7"});
+  EXPECT_EQ(json.at("kind"), "moe_run");
+  EXPECT_EQ(json.at("model"), "deepseek-v2-lite");
+  EXPECT_EQ(json.at("hidden"), 2048 / 64);
+  EXPECT_EQ(json.at("intermediate"), 1408 / 64);
+  EXPECT_EQ(json.at("ranks"), 2);
+  EXPECT_EQ(json.at("num_tokens"), 16);
+  EXPECT_EQ(json.at("seed"), 7);
+  EXPECT_EQ(json.at("schedule"), "serial");
+  EXPECT_EQ(json.at("verified"), true);
+  EXPECT_EQ(json.at("verification").at("tokens"), 16);
+  EXPECT_LE(json.at("verification").at("max_relative_error").get<double>(),
+            json.at("verification").at("tolerance").get<double>());
+  EXPECT_EQ(json.at("output_hash").get<std::string>().size(), 16u);
+  EXPECT_EQ(json.at("breakdown").at("clock"), "virtual");
+  expect_shares_of_one(json.at("breakdown"));
+}
+
+TEST_F(MoeCommand, RunLaysThePredictionOfTheFullSizeBesideIt) {
+  const auto plan = expect_json(kRun + kTwoRanks + Arguments{"--schedule", "wave:3"}).at("plan");
+  EXPECT_EQ(plan.at("machine"), "h200");
+  EXPECT_EQ(plan.at("hidden"), 2048);
+  EXPECT_EQ(plan.at("schedule"), "wave:3");
+  EXPECT_GT(plan.at("rho").get<double>(), 0.0);
+  expect_shares_of_one(plan.at("breakdown"));
+  std::map<std::string, double> orders;
+  for (const auto& order : plan.at("orders")) orders[order.at("schedule")] = order.at("predicted_us");
+  EXPECT_EQ(orders.size(), 3u);  // serial and the default waves, and the one that was asked for
+  EXPECT_TRUE(orders.contains("serial"));
+  EXPECT_EQ(orders.at("wave:3"), plan.at("predicted_us"));
+  // The same as to simulate it at full size.
+  const auto simulated =
+      expect_json(Arguments{"simulate", "moe", "--model", "deepseek-v2-lite", "--schedule", "wave:3"} + kTwoRanks);
+  EXPECT_EQ(simulated.at("predicted_us"), plan.at("predicted_us"));
+}
+
+TEST_F(MoeCommand, SharesOfARunAreThoseOfItsSimulation) {
+  for (const char* dtype : {"bf16", "fp8"}) {
+    const auto same = kTwoRanks + Arguments{"--dtype", dtype, "--schedule", "wave:2"};
+    auto run = expect_json(kRun + same).at("breakdown");
+    run.erase("clock");
+    EXPECT_EQ(run, expect_json(kSimulate + same).at("breakdown")) << dtype;
+  }
+}
+
+TEST_F(MoeCommand, TextEndsWithWhatItMeans) {
+  const auto run = expect_done(kRun + kTwoRanks);
+  for (const char* word : {"output hash ", "sender stall", "=> Executed: deepseek-v2-lite on 2 CPU ranks",
+                           "every compared token equals the reference", "=> Predicted: full size on NVIDIA H200"}) {
+    EXPECT_NE(run.find(word), std::string::npos) << run << "lacks " << word;
+  }
+  EXPECT_NE(run.find(hash(kTwoRanks)), std::string::npos);
+  const auto simulated = expect_done(kSimulate + kTwoRanks);
+  EXPECT_NE(simulated.find("=> serial takes "), std::string::npos) << simulated;
+}
+
+TEST_F(MoeCommand, OutputDoesNotDependOnHowItWasComputed) {
+  const Arguments total{"--tokens-per-rank", "32", "--ranks", "1"};
+  const auto expected = hash(total);
+  EXPECT_EQ(hash(total), expected);
+  EXPECT_EQ(hash({"--tokens-per-rank", "16", "--ranks", "2"}), expected);
+  EXPECT_EQ(hash({"--tokens-per-rank", "8", "--ranks", "4"}), expected);
+  for (const char* schedule : {"wave", "wave:1", "wave:1000"}) {
+    EXPECT_EQ(hash({"--tokens-per-rank", "8", "--ranks", "4", "--schedule", schedule}), expected) << schedule;
+  }
+  EXPECT_EQ(hash({"--tokens-per-rank", "8", "--ranks", "4", "--claim", "static", "--workers", "2"}), expected);
+}
+
+TEST_F(MoeCommand, OutputDependsOnSeedAndRouting) {
+  const std::set<std::string> hashes{hash(kTwoRanks), hash(kTwoRanks + Arguments{"--seed", "2"}),
+                                     hash(kTwoRanks + Arguments{"--routing", "zipf"})};
+  EXPECT_EQ(hashes.size(), 3u);
+}
+
+TEST_F(MoeCommand, EveryRoutingRunsOnMoreRanksThanItHasWorkFor) {
+  for (const auto& routing : list_routings()) {
+    hash({"--routing", routing.name, "--ranks", "5", "--tokens-per-rank", "3"});
+  }
+}
+
+TEST_F(MoeCommand, SimulatedTraceIsTheSameByteForByte) {
+  const auto trace = [this](const std::string& name, const std::string& seed) {
+    expect_done(kSimulate + Arguments{"--ranks", "4", "--routing", "zipf", "--seed", seed, "--trace", name});
+    return read_text(folder_ / name);
+  };
+  const auto first = trace("a", "3");
+  EXPECT_EQ(trace("b", "3"), first);
+  EXPECT_NE(trace("c", "4"), first);
+}
+
+TEST_F(MoeCommand, TracesHaveSpansAndCountersOfEveryRank) {
+  expect_done(kSimulate + kTwoRanks + Arguments{"--trace", "simulated.json"});
+  expect_done(kRun + kTwoRanks + Arguments{"--trace", "run.json"});
+  const auto count = [this](const std::string& name) {
+    const auto trace = Json::parse(read_text(folder_ / name));
+    std::map<std::string, std::set<int>> ranks;  // by phase
+    for (const auto& event : trace.at("traceEvents")) {
+      ranks[event.at("ph")].insert(event.at("pid").get<int>());
+    }
+    return ranks;
+  };
+  const std::set<int> two{0, 1}, four{0, 1, 2, 3}, predicted{2, 3};
+  EXPECT_EQ(count("simulated.json").at("X"), two);
+  EXPECT_EQ(count("simulated.json").at("C"), two);
+  EXPECT_EQ(count("run.json").at("M"), four);
+  EXPECT_EQ(count("run.json").at("X"), four);
+  EXPECT_EQ(count("run.json").at("C"), predicted);
+}
+
+TEST_F(MoeCommand, ScheduleFileIsCheckedAndRunsAsTheOrderItCameFrom) {
+  const auto wave = kTwoRanks + Arguments{"--schedule", "wave:4"};
+  const auto expected = hash(wave + Arguments{"--schedule-out", "s.json"});
+  const auto checked = expect_json({"check", "s.json"});
+  EXPECT_EQ(checked.at("valid"), true);
+  EXPECT_EQ(checked.at("ranks"), 2);
+  EXPECT_GT(checked.at("tasks").get<int>(), 2 * 64);
+  EXPECT_EQ(checked.at("faults").size(), 0u);
+  EXPECT_NE(expect_done({"check", "s.json"}).find("=> s.json: valid; 2 ranks"), std::string::npos);
+
+  const auto from_file = kTwoRanks + Arguments{"--schedule", "s.json"};
+  const auto text = expect_done(kRun + from_file);
+  EXPECT_NE(text.find("schedule s.json"), std::string::npos) << text;
+  EXPECT_NE(text.find("full size, serial"), std::string::npos) << text;  // the file knows no other size
+  EXPECT_EQ(hash(from_file + Arguments{"--schedule-out", "again.json"}), expected);
+  EXPECT_EQ(read_text(folder_ / "again.json"), read_text(folder_ / "s.json"));
+  EXPECT_EQ(expect_json(kSimulate + from_file).at("predicted_us"), expect_json(kSimulate + wave).at("predicted_us"));
+  // By any name that is no order's.
+  std::filesystem::rename(folder_ / "s.json", folder_ / "s.txt");
+  EXPECT_EQ(hash(kTwoRanks + Arguments{"--schedule", "s.txt"}), expected);
+  std::filesystem::rename(folder_ / "s.txt", folder_ / "plain");
+  EXPECT_EQ(hash(kTwoRanks + Arguments{"--schedule", "./plain"}), expected);
+}
+
+TEST_F(MoeCommand, RunsOnTokensAndRoutingFromFiles) {
+  write_inputs();
+  std::string expected;
+  for (const char* ranks : {"1", "3"}) {
+    const auto json = expect_json(kRun + kFromFiles + Arguments{"--ranks", ranks, "--output", "out.npy"});
+    EXPECT_EQ(json.at("verified"), true);
+    EXPECT_EQ(json.at("num_tokens"), 8);
+    EXPECT_EQ(json.at("routing"), "idx");
+    if (expected.empty()) expected = json.at("output_hash");
+    EXPECT_EQ(json.at("output_hash"), expected);
+  }
+  const auto out = read_npy_floats(folder_ / "out.npy");
+  EXPECT_EQ(out.shape, (std::vector<std::int64_t>{8, 32}));
+  for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(out.values[i], 0.0f);  // no expert
+  for (std::size_t i = 32; i < 256; ++i) EXPECT_NE(out.values[i], 0.0f);
+}
+
+TEST_F(MoeCommand, OutputIsTheWeightedSumOverTheSlots) {
+  write_inputs();
+  const auto output = [this] {
+    expect_done(kRun + kFromFiles + Arguments{"--output", "out.npy"});
+    return read_npy_floats(folder_ / "out.npy").values;
+  };
+  const auto once = output();
+  auto weights = read_npy_floats(folder_ / "weights");
+  for (float& weight : weights.values) weight *= 2;
+  write_npy(folder_ / "weights", weights);
+  const auto twice = output();
+  for (std::size_t i = 0; i < once.size(); ++i) EXPECT_EQ(twice[i], 2 * once[i]);  // exact: a power of two
+}
+
+TEST_F(MoeCommand, LayerBeyondTheMemoryIsNotAvailableHere) {
+  // 896 experts of 3 x 3584 x 3072 floats.
+  const double present = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (present > 130 * 0x1p30) GTEST_SKIP() << "this machine has the memory";
+  expect_refused(Arguments{"run", "moe", "--model", "kimi-k3", "--ranks", "1", "--tokens-per-rank", "1"} + kOutputs,
+                 {"110.3 GiB", "--shrink"}, 3);
+}
+
+TEST_F(MoeCommand, WaitThatExpiresIsATimeoutThatNamesTheWait) {
+  expect_refused(kRun + Arguments{"--ranks", "4", "--timeout-s", "1e-6"} + kOutputs, {"waited", "expected", "seen"}, 4);
+}
+
+}  // namespace
+}  // namespace xs::cli

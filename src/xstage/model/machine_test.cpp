@@ -1,0 +1,184 @@
+#include "xstage/model/machine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "xstage/core/test_support.hpp"
+
+namespace xs {
+namespace {
+
+FittedPort port_of(int workers, double scale) {
+  return {{"st16", "nvlink", workers, {50 * scale}, {20 / scale}, {300 * scale}, {1e6 * scale}, {1400 / scale}},
+          52,
+          0.0125,
+          true};
+}
+
+Machine example_machine() {
+  Machine machine;
+  machine.name = "test";
+  machine.chip = "Test Chip";
+  machine.driver = "1.2";
+  machine.date = "2026-01-02";
+  machine.source = "made up, 1/3";
+  machine.num_sms = 132;
+  machine.sm_clock = {1.0 / 3};
+  machine.memory = {4800.1};
+  machine.memory_source = "datasheet";
+  machine.compute = {{"bf16", {2900}, "a"}, {"fp8", {4783.3}, "b"}};
+  machine.ports = {port_of(64, 1.1), port_of(16, 1)};
+  machine.ports.push_back(port_of(8, 1));
+  machine.ports.back().params.path = "bulk8192";
+  machine.ports.back().params.dst = "host";
+  machine.ports.back().saturated = false;
+  return machine;
+}
+
+class Profile : public testing::Test {
+ protected:
+  Machine load(const Json& json) {
+    write_document(folder_ / "m.json", json);
+    return load_machine((folder_ / "m.json").string());
+  }
+  TempFolder folder_;
+};
+
+TEST_F(Profile, ComesBackExactlyAsItWasWritten) {
+  const auto json = to_json(example_machine());
+  const auto read = load(json);
+  EXPECT_EQ(to_json(read), json);
+  EXPECT_EQ(read.sm_clock, GigaHertz{1.0 / 3});
+  EXPECT_EQ(read.ports.at(0).params.drain, BytesPerNano{300 * 1.1});
+  EXPECT_FALSE(read.ports.at(2).saturated);
+}
+
+TEST_F(Profile, EveryEmbeddedOneLoadsAndComesBack) {
+  const auto names = embedded_machines();
+  ASSERT_FALSE(names.empty());
+  for (const auto& name : names) {
+    const auto machine = load_machine(name);
+    EXPECT_EQ(machine.name, name);
+    EXPECT_EQ(to_json(load(to_json(machine))), to_json(machine));
+  }
+  EXPECT_EQ(load_machine("h200").chip, "NVIDIA H200");
+}
+
+TEST_F(Profile, UnknownNameListsTheKnownOnes) {
+  expect_usage_error([] { load_machine("h2oo"); }, {"h2oo", "neither a file nor a known profile", "h200"});
+  expect_usage_error([&] { load_machine((folder_ / "").string()); }, {"found a folder"});
+  folder_.write("cut.json", to_json(example_machine()).dump().substr(0, 200));
+  expect_usage_error([&] { load_machine((folder_ / "cut.json").string()); }, {"cut.json", "not valid JSON"});
+}
+
+// All fields, as paths: "/num_sms", "/compute/1/source", "/ports/0/workers".
+std::vector<std::string> fields_of(const Json& json) {
+  const Json flat = json.flatten();
+  std::vector<std::string> paths;
+  for (const auto& [path, value] : flat.items()) paths.push_back(path);
+  return paths;
+}
+
+TEST_F(Profile, FieldThatIsMissingOrOfAnotherTypeIsNamed) {
+  const auto good = to_json(example_machine());
+  int tried = 0;
+  for (const auto& path : fields_of(good)) {
+    SCOPED_TRACE(path);
+    const Json::json_pointer pointer(path);
+    const auto name = "\"" + pointer.back() + "\"";
+    if (path == "/xstage") continue;  // who wrote it; nobody reads it
+    auto bad = good;
+    bad.at(pointer.parent_pointer()).erase(pointer.back());
+    expect_usage_error([&] { load(bad); }, {"m.json", name, "missing"});
+    for (const Json& value :
+         {Json(nullptr), Json::array(), Json{{"a", 1}}, good.at(pointer).is_string() ? Json(1) : Json("1")}) {
+      bad = good;
+      bad.at(pointer) = value;
+      expect_usage_error([&] { load(bad); }, {"m.json", name});
+      ++tried;
+    }
+  }
+  EXPECT_GT(tried, 4 * 40);
+}
+
+TEST_F(Profile, ListsMustBeLists) {
+  for (const char* key : {"ports", "compute"}) {
+    for (const Json& value : {Json(nullptr), Json(1), Json::object(), Json("x")}) {
+      auto bad = to_json(example_machine());
+      bad[key] = value;
+      expect_usage_error([&] { load(bad); }, {"m.json", "\"" + std::string(key) + "\"", "array"});
+    }
+    auto bad = to_json(example_machine());
+    bad[key].push_back(7);
+    expect_usage_error([&] { load(bad); }, {"m.json", key, "object", "number"});
+  }
+}
+
+TEST_F(Profile, NumberOutOfItsRangeIsNamedWithItsPort) {
+  const auto refuses = [this](const std::string& path, const Json& value) {
+    SCOPED_TRACE(path);
+    auto bad = to_json(example_machine());
+    const Json::json_pointer pointer(path);
+    bad.at(pointer) = value;
+    expect_usage_error([&] { load(bad); }, {"m.json", pointer.back(), value.dump()});
+    if (path.starts_with("/ports/1")) expect_usage_error([&] { load(bad); }, {"ports[1]"});
+  };
+  for (const char* positive : {"/sm_clock_ghz", "/memory_bytes_per_ns", "/compute/0/flops_per_cycle_per_sm",
+                               "/ports/1/free_issue_bytes_per_cycle", "/ports/1/drain_bytes_per_ns",
+                               "/ports/1/capacity_bytes", "/ports/1/workers", "/num_sms"}) {
+    refuses(positive, 0);
+    refuses(positive, -1);
+  }
+  for (const char* not_negative : {"/ports/1/burst_overhead_cycles", "/ports/1/visible_latency_ns", "/ports/1/patterns",
+                                   "/ports/1/mean_abs_rel_error"}) {
+    refuses(not_negative, -1);
+  }
+  for (const char* whole : {"/num_sms", "/ports/1/workers", "/ports/1/patterns"}) {
+    refuses(whole, 8.5);
+    refuses(whole, 1LL << 40);
+  }
+}
+
+TEST(Machine, PortOfAFittedWorkerCountIsTheFit) {
+  const auto machine = example_machine();
+  EXPECT_EQ(machine.port("st16", "nvlink", 64).drain, BytesPerNano{300 * 1.1});
+  EXPECT_EQ(machine.port("st16", "nvlink", 16).drain, BytesPerNano{300});
+  EXPECT_EQ(machine.port("bulk8192", "host", 8).path, "bulk8192");
+}
+
+TEST(Machine, BetweenFitsPortsAreInterpolatedOverTheLogarithmOfWorkers) {
+  const auto machine = example_machine();
+  const auto middle = machine.port("st16", "nvlink", 32);  // halfway from 16 to 64
+  EXPECT_EQ(middle.workers, 32);
+  EXPECT_NEAR(middle.drain.value, 300 * 1.05, 1e-9);
+  EXPECT_NEAR(middle.capacity.value, 1e6 * 1.05, 1e-6);
+  EXPECT_NEAR(middle.burst_overhead.value, 50 * 1.05, 1e-9);
+  EXPECT_NEAR(middle.free_issue.value, (20 + 20 / 1.1) / 2, 1e-9);
+  EXPECT_NEAR(middle.visible_latency.value, (1400 + 1400 / 1.1) / 2, 1e-9);
+  double last = 0;
+  for (int workers = 16; workers <= 64; ++workers) {
+    const double drain = machine.port("st16", "nvlink", workers).drain.value;
+    EXPECT_GT(drain, last);
+    last = drain;
+  }
+}
+
+TEST(Machine, BeyondTheFitsTheNearestIsTaken) {
+  const auto machine = example_machine();
+  EXPECT_EQ(machine.port("st16", "nvlink", 1).drain, BytesPerNano{300});
+  EXPECT_EQ(machine.port("st16", "nvlink", 1000).drain, BytesPerNano{300 * 1.1});
+}
+
+TEST(Machine, UnknownPortOrDtypeListsWhatThereIs) {
+  const auto machine = example_machine();
+  expect_usage_error([&] { machine.port("st16", "host", 8); },
+                     {"test", "st16 to host", "bulk8192 to host, st16 to nvlink", "xstage fit"});
+  expect_usage_error([&] { machine.rate("fp4"); }, {"test", "fp4", "bf16, fp8", "\"compute\""});
+  EXPECT_EQ(machine.rate("fp8"), FlopsPerCycle{4783.3});
+  expect_usage_error([] { Machine{}.rate("bf16"); }, {"bf16", "none"});
+}
+
+}  // namespace
+}  // namespace xs

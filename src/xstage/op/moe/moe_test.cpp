@@ -1,0 +1,191 @@
+#include "xstage/op/moe/moe.hpp"
+
+#include <gtest/gtest.h>
+
+#include "xstage/core/error.hpp"
+#include "xstage/core/random.hpp"
+
+namespace xs::moe {
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kSlow = true;
+#else
+constexpr bool kSlow = false;
+#endif
+
+Inputs inputs_of(const MoeShape& shape, std::int64_t num_tokens, const std::string& routing, std::uint64_t seed = 1) {
+  return make_inputs(shape, make_routing(routing, num_tokens, shape.num_experts, shape.topk, seed), {}, seed);
+}
+
+RunOptions options_of(int num_ranks, const Order& order) {
+  RunOptions options;
+  options.num_ranks = num_ranks;
+  options.order = order;
+  return options;
+}
+
+// The tasks that a run executed are those that expand() gives from the routing alone.
+void expect_executed(const Inputs& inputs, const RunOptions& options, const RunResult& result) {
+  const auto problem = make_problem(inputs.shape, options.tiling, options.num_ranks, inputs.routing);
+  ASSERT_EQ(result.executed.size(), static_cast<std::size_t>(options.num_ranks));
+  for (int rank = 0; rank < options.num_ranks; ++rank) {
+    EXPECT_EQ(result.executed[static_cast<std::size_t>(rank)], expand(options.order, problem.counts(rank)))
+        << "rank " << rank << " of " << options.num_ranks;
+  }
+}
+
+TEST(Moe, ReferenceOfOneTokenByHand) {
+  const MoeShape shape{2, 1, 2, 1};
+  Routing routing{1, 1, {1}, {0.5f}};
+  Inputs inputs = make_inputs(shape, routing, {1.0f, 2.0f}, 1);
+  inputs.gate_up = {0, 0, 0, 0, /*gate of expert 1*/ 3, -1, /*up*/ 0.5f, 0.25f};
+  inputs.down = {0, 0, /*expert 1*/ 2, -4};
+  const double gate = 1, up = 1, activation = gate / (1 + std::exp(-gate)) * up;
+  const auto out = reference(inputs, 0).value;
+  EXPECT_DOUBLE_EQ(out[0], 0.5 * 2 * activation);
+  EXPECT_DOUBLE_EQ(out[1], 0.5 * -4 * activation);
+}
+
+// Ranks, orders, claims and workers change who does what and when, never a bit of the result.
+TEST(Moe, BitwiseEqualOnAnyNumberOfRanksInEveryOrder) {
+  const MoeShape shape{96, 80, 24, 3};
+  for (const std::string routing : {"balanced", "zipf", "stress", "all-to-one"}) {
+    const auto inputs = inputs_of(shape, 120, routing);
+    RunOptions options = options_of(1, {OrderKind::serial});
+    options.tiling = {16, 16, 32, 8};
+    const auto first = run_on_host(inputs, options).output;
+    const auto verification = verify(inputs, first);
+    EXPECT_EQ(verification.num_tokens, 120);
+    EXPECT_LE(verification.max_error, verification.tolerance) << routing;
+    for (const int ranks : {1, 2, 3, 4, 5, 8}) {
+      for (const auto& order : {Order{OrderKind::serial}, Order{OrderKind::wave, 1}, Order{OrderKind::wave, 3}}) {
+        for (const auto claim : {Claim::fixed, Claim::counter}) {
+          options.num_ranks = ranks;
+          options.order = order;
+          options.host.claim = claim;
+          options.host.workers_per_rank = claim == Claim::counter ? 3 : 2;
+          const auto result = run_on_host(inputs, options);
+          ASSERT_EQ(result.output, first) << routing << ", " << ranks << " ranks, " << to_string(order);
+          expect_executed(inputs, options, result);
+        }
+      }
+    }
+  }
+}
+
+TEST(Moe, ARandomShapeOnRandomRanksEqualsTheReference) {
+  const RandomKey key{17, 0};
+  const auto names = list_routings();
+  for (std::uint64_t draw = 0; draw < 100; ++draw) {
+    std::uint64_t index = 100 * draw;
+    const auto pick = [&](std::int64_t low, std::int64_t high) { return low + key.below(index++, high - low + 1); };
+    const int experts = static_cast<int>(pick(1, 20));
+    const MoeShape shape{pick(1, 100), pick(1, 100), experts, static_cast<int>(pick(1, std::min(experts, 6)))};
+    const std::int64_t tokens = pick(0, 60);
+    auto routing = make_routing(names[static_cast<std::size_t>(pick(0, 4))].name, tokens, experts, shape.topk, draw);
+    const auto unused = pick(0, 3) == 0 ? 0.4 : 0.0;
+    for (auto& expert : routing.expert) {
+      if (key.uniform(index++) < unused) expert = -1;
+    }
+    const auto inputs = make_inputs(shape, std::move(routing), {}, draw);
+    RunOptions options =
+        options_of(static_cast<int>(pick(1, 8)),
+                   {pick(0, 1) == 0 ? OrderKind::serial : OrderKind::wave, static_cast<int>(pick(1, 4))});
+    options.tiling = {static_cast<int>(pick(1, 32)), static_cast<int>(pick(1, 48)), static_cast<int>(pick(1, 48)),
+                      static_cast<int>(pick(1, 16))};
+    options.host.claim = pick(0, 1) == 0 ? Claim::fixed : Claim::counter;
+    options.host.workers_per_rank = static_cast<int>(pick(1, 3));
+    options.host.max_delay = Nanos{pick(0, 3) == 0 ? 30e3 : 0.0};
+    options.host.delay_seed = draw;
+    const auto result = run_on_host(inputs, options);
+    const auto verification = verify(inputs, result.output);
+    ASSERT_LE(verification.max_error, verification.tolerance) << "draw " << draw;
+    ASSERT_EQ(verification.num_tokens, tokens);
+    expect_executed(inputs, options, result);
+  }
+}
+
+TEST(Moe, DelaysAtEveryTaskChangeNothing) {
+  const auto inputs = inputs_of({64, 48, 12, 2}, 48, "zipf");
+  RunOptions options = options_of(4, {OrderKind::wave, 1});
+  options.tiling = {8, 16, 16, 4};
+  const auto expected = run_on_host(inputs, options).output;
+  for (std::uint64_t seed = 0; seed < (kSlow ? 4 : 8); ++seed) {
+    options.host.delay_seed = seed;
+    options.host.max_delay = Nanos{300e3};
+    options.host.workers_per_rank = 1 + static_cast<int>(seed % 3);
+    EXPECT_EQ(run_on_host(inputs, options).output, expected) << "seed " << seed;
+  }
+}
+
+// The same world serves layer after layer; flags of an old layer must not satisfy a new one.
+TEST(Moe, ManyLayersThroughOneWorldAlsoWhenTheEpochWraps) {
+  const auto inputs = inputs_of({32, 32, 8, 2}, 40, "moderate");
+  RunOptions options = options_of(4, {OrderKind::wave, 1});
+  options.tiling = {8, 16, 16, 4};
+  const auto expected = run_on_host(inputs, options).output;
+  options.host.repeats = 20;
+  options.host.signals.first_epoch = 0xfffffff8u;
+  EXPECT_EQ(run_on_host(inputs, options).output, expected);
+}
+
+TEST(Moe, TokensWithoutExpertsAreZero) {
+  const MoeShape shape{24, 16, 4, 2};
+  auto routing = make_routing("balanced", 10, 4, 2, 1);
+  std::ranges::fill(routing.expert, -1);
+  const auto inputs = make_inputs(shape, routing, {}, 1);
+  const auto result = run_on_host(inputs, options_of(3, {OrderKind::serial}));
+  EXPECT_EQ(result.output, std::vector<float>(240, 0.0f));
+}
+
+TEST(Moe, ATimelineHasEveryTaskOnce) {
+  const auto inputs = inputs_of({48, 32, 8, 2}, 32, "balanced");
+  const auto options = options_of(2, {OrderKind::serial});
+  const auto result = run_on_host(inputs, options);
+  const auto computed =
+      std::ranges::count_if(result.timeline.spans, [](const Span& span) { return span.kind == SpanKind::compute; });
+  EXPECT_EQ(static_cast<std::size_t>(computed), result.executed[0].size() + result.executed[1].size());
+}
+
+// The verification itself must be able to fail.
+TEST(Moe, VerifyNoticesOneWrongValueAndNaN) {
+  const auto inputs = inputs_of({48, 32, 8, 2}, 32, "balanced");
+  const auto right = run_on_host(inputs, options_of(2, {OrderKind::serial})).output;
+  ASSERT_TRUE(verify(inputs, right).passed());
+  for (const float wrong : {0.0f, std::nanf("")}) {
+    auto output = right;
+    output[777] = wrong;
+    EXPECT_FALSE(verify(inputs, output).passed()) << wrong;
+  }
+}
+
+TEST(Moe, AnOrderThatFailsTheCheckNeverRuns) {
+  const auto inputs = inputs_of({48, 32, 8, 2}, 32, "balanced");
+  RunOptions options = options_of(2, {OrderKind::serial});
+  const auto problem = make_problem(inputs.shape, options.tiling, 2, inputs.routing);
+  for (int rank = 0; rank < 2; ++rank) options.tasks.push_back(expand(options.order, problem.counts(rank)));
+  EXPECT_EQ(run_on_host(inputs, options).output, run_on_host(inputs, options_of(2, {OrderKind::serial})).output);
+  options.tasks[1].pop_back();
+  try {
+    run_on_host(inputs, options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(error.what()).find("tile missing: rank 1: reduce"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Moe, MoreMemoryThanTheMachineHasIsSaidBefore) {
+  const MoeShape shape{1 << 20, 1 << 20, 1024, 2};
+  try {
+    inputs_of(shape, 4, "balanced");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+    EXPECT_NE(std::string(error.what()).find("GiB"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace xs::moe

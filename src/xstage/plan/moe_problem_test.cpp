@@ -1,0 +1,290 @@
+#include "xstage/plan/moe_problem.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "xstage/core/test_support.hpp"
+#include "xstage/plan/random_problem.hpp"
+
+namespace xs {
+namespace {
+
+constexpr std::uint64_t kNumProblems = 300;
+
+template <class Body>
+void for_random_problems(Body&& body) {
+  for (std::uint64_t seed = 0; seed < kNumProblems; ++seed) {
+    const auto random = random_problem(seed);
+    SCOPED_TRACE(random.what);
+    body(random);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(MoeProblem, RowsAreTheRoutingsSlotsCountedPerRankAndExpert) {
+  for_random_problems([](const RandomProblem& random) {
+    const auto& [what, routing, problem] = random;
+    std::map<std::pair<int, int>, int> rows;
+    for (int rank = 0; rank < problem.num_ranks(); ++rank) {
+      for (auto token = problem.token_begin(rank); token < problem.token_begin(rank + 1); ++token) {
+        for (int slot = 0; slot < routing.topk; ++slot) ++rows[{rank, routing.expert_at(token, slot)}];
+      }
+    }
+    for (int rank = 0; rank < problem.num_ranks(); ++rank) {
+      for (int expert = 0; expert < problem.shape().num_experts; ++expert) {
+        EXPECT_EQ(problem.rows_of(rank, expert), (rows[{rank, expert}])) << rank << ", " << expert;
+      }
+    }
+  });
+}
+
+TEST(MoeProblem, OffsetsArePrefixSumsOverSources) {
+  for_random_problems([](const RandomProblem& random) {
+    const auto& problem = random.problem;
+    for (int expert = 0; expert < problem.shape().num_experts; ++expert) {
+      std::int32_t sum = 0;
+      for (int source = 0; source < problem.num_ranks(); ++source) {
+        EXPECT_EQ(problem.row_offset(source, expert), sum);
+        sum += problem.rows_of(source, expert);
+      }
+    }
+  });
+}
+
+TEST(MoeProblem, RankOfExpertIsTheInverseOfExpertBegin) {
+  for (int num_experts = 1; num_experts <= 40; ++num_experts) {
+    for (int num_ranks = 1; num_ranks <= 12; ++num_ranks) {
+      const MoeProblem problem({8, 8, num_experts, 1}, {}, num_ranks, 0,
+                               std::vector<std::int32_t>(static_cast<std::size_t>(num_experts * num_ranks)));
+      for (int expert = 0; expert < num_experts; ++expert) {
+        const int rank = problem.rank_of_expert(expert);
+        EXPECT_TRUE(problem.expert_begin(rank) <= expert && expert < problem.expert_begin(rank + 1))
+            << expert << " of " << num_experts << " on rank " << rank << " of " << num_ranks;
+      }
+    }
+  }
+}
+
+TEST(MoeProblem, BlocksTileTheRowsOfEveryLocalExpertInOrder) {
+  for_random_problems([](const RandomProblem& random) {
+    const auto& problem = random.problem;
+    std::int32_t most = 0;
+    for (int rank = 0; rank < problem.num_ranks(); ++rank) {
+      const Counts counts = problem.counts(rank);
+      ASSERT_EQ(counts.num_groups, problem.expert_begin(rank + 1) - problem.expert_begin(rank));
+      ASSERT_EQ(counts.num_blocks(), problem.num_blocks(rank));
+      most = std::max(most, problem.num_blocks(rank));
+      std::int32_t index = 0;
+      for (int expert = problem.expert_begin(rank); expert < problem.expert_begin(rank + 1); ++expert) {
+        EXPECT_EQ(problem.first_block(expert), index);
+        EXPECT_EQ(counts.group_blocks[expert - problem.expert_begin(rank)], index);
+        std::int32_t rows = 0;
+        for (int source = 0; source < problem.num_ranks(); ++source) rows += problem.rows_of(source, expert);
+        for (std::int32_t first = 0; first < rows; first += problem.tiling().block_rows, ++index) {
+          const MoeBlock& block = problem.block(rank, index);
+          EXPECT_EQ(block.expert, expert);
+          EXPECT_EQ(block.first_row, first);
+          EXPECT_EQ(block.num_rows, std::min(problem.tiling().block_rows, rows - first));
+          EXPECT_EQ(group_of_block(counts, index), expert - problem.expert_begin(rank));
+        }
+      }
+      EXPECT_EQ(index, problem.num_blocks(rank));
+    }
+    EXPECT_EQ(most, problem.max_blocks());
+  });
+}
+
+TEST(MoeProblem, SegmentsPartitionTheirBlockAndTheRowsOfTheirSource) {
+  for_random_problems([](const RandomProblem& random) {
+    const auto& problem = random.problem;
+    std::map<std::pair<int, int>, std::int32_t> taken;  // (source, expert): rows in segments so far
+    for (int rank = 0; rank < problem.num_ranks(); ++rank) {
+      for (std::int32_t index = 0; index < problem.num_blocks(rank); ++index) {
+        const auto& block = problem.block(rank, index);
+        std::int32_t row = 0;
+        int last_source = -1;
+        for (const auto& segment : problem.segments(block)) {
+          EXPECT_GT(segment.source, last_source);
+          EXPECT_EQ(segment.first, row);
+          EXPECT_GT(segment.count, 0);
+          auto& rows = taken[{segment.source, block.expert}];
+          EXPECT_EQ(segment.first_of_source, rows);
+          rows += segment.count;
+          row += segment.count;
+          last_source = segment.source;
+        }
+        EXPECT_EQ(row, block.num_rows);
+      }
+    }
+    for (int source = 0; source < problem.num_ranks(); ++source) {
+      for (int expert = 0; expert < problem.shape().num_experts; ++expert) {
+        EXPECT_EQ((taken[{source, expert}]), problem.rows_of(source, expert));
+      }
+    }
+  });
+}
+
+// (token, slot) → (block of its expert, row of the block), found through the segments.
+std::map<std::pair<std::int64_t, int>, std::pair<int, int>> places(const Routing& routing, const MoeProblem& problem) {
+  std::map<std::pair<std::int64_t, int>, std::pair<int, int>> found;
+  for (int source = 0; source < problem.num_ranks(); ++source) {
+    std::map<int, int> seen;  // rows of this source, by expert
+    for (auto token = problem.token_begin(source); token < problem.token_begin(source + 1); ++token) {
+      for (int slot = 0; slot < routing.topk; ++slot) {
+        const auto expert = routing.expert_at(token, slot);
+        if (expert < 0) continue;
+        const int of_source = seen[expert]++;
+        const int holder = problem.rank_of_expert(expert);
+        const auto begin = problem.first_block(expert);
+        for (auto block = begin; block < problem.num_blocks(holder); ++block) {
+          if (problem.block(holder, block).expert != expert) break;
+          for (const auto& segment : problem.segments(problem.block(holder, block))) {
+            const int in_segment = of_source - segment.first_of_source;
+            if (segment.source != source || in_segment < 0 || in_segment >= segment.count) continue;
+            EXPECT_TRUE(found.insert({{token, slot}, {block - begin, segment.first + in_segment}}).second);
+          }
+        }
+      }
+    }
+  }
+  return found;
+}
+
+TEST(MoeProblem, PlaceOfARowInItsBlockDoesNotDependOnTheNumberOfRanks) {
+  for_random_problems([](const RandomProblem& random) {
+    const auto& [what, routing, problem] = random;
+    const auto alone = make_problem(problem.shape(), problem.tiling(), 1, routing);
+    const auto found = places(routing, problem);
+    EXPECT_EQ(found, places(routing, alone));
+    EXPECT_EQ(found.size(),
+              static_cast<std::size_t>(std::ranges::count_if(routing.expert, [](auto expert) { return expert >= 0; })));
+  });
+}
+
+TEST(MoeProblem, CountsCoverTheColumnsAndTheTokensOfTheRank) {
+  for_random_problems([](const RandomProblem& random) {
+    const auto& problem = random.problem;
+    const auto& [block_rows, linear1_cols, linear2_cols, reduce_tokens] = problem.tiling();
+    const auto covers = [](std::int64_t tiles, std::int64_t width, std::int64_t amount) {
+      return tiles * width >= amount && (tiles - 1) * width < amount;
+    };
+    for (int rank = 0; rank < problem.num_ranks(); ++rank) {
+      const Counts counts = problem.counts(rank);
+      EXPECT_TRUE(covers(counts.linear1_tiles, linear1_cols, problem.shape().intermediate));
+      EXPECT_TRUE(covers(counts.linear2_tiles, linear2_cols, problem.shape().hidden));
+      EXPECT_TRUE(covers(counts.num_reduce, reduce_tokens, problem.token_begin(rank + 1) - problem.token_begin(rank)));
+      EXPECT_EQ(counts.rank, rank);
+      EXPECT_EQ(counts.num_ranks, problem.num_ranks());
+      EXPECT_EQ(counts.num_experts, problem.shape().num_experts);
+    }
+  });
+}
+
+TEST(MoeProblem, FlagsOfDifferentNamesAreDifferentAndContiguous) {
+  const MoeProblem problem({8, 8, 2, 1}, {4, 8, 8, 1}, 2, 20, {9, 0, 5, 6});
+  const auto flags = problem.flags();
+  ASSERT_EQ(flags.size(), 4u);
+  EXPECT_EQ(problem.max_blocks(), 4);
+  for (std::size_t i = 1; i < flags.size(); ++i) EXPECT_EQ(flags[i].first, flags[i - 1].first + flags[i - 1].count);
+  EXPECT_EQ(flag_name(flags, MoeProblem::counted(1)), "counted[1]");
+  EXPECT_EQ(flag_name(flags, problem.combined(1)), "combined[1]");
+  EXPECT_EQ(flag_name(flags, problem.arrived(3)), "arrived[3]");
+  EXPECT_EQ(flag_name(flags, problem.activated(3)), "activated[3]");
+  EXPECT_EQ(flag_name(flags, problem.activated(4)), "flag 12");
+  EXPECT_EQ(flag_name(flags, -1), "flag -1");
+}
+
+TEST(MoeProblem, ImpossibleArgumentsAreUsageErrors) {
+  const auto make = [](const MoeShape& shape, const MoeTiling& tiling, int num_ranks, std::int64_t num_tokens,
+                       const std::vector<std::int32_t>& rows) {
+    return [=] { MoeProblem(shape, tiling, num_ranks, num_tokens, rows); };
+  };
+  const MoeShape shape{8, 8, 2, 1};
+  const MoeTiling tiling;
+  MoeProblem(shape, tiling, 2, 3, {1, 1, 1, 0});
+  expect_usage_error(make({0, 8, 2, 1}, tiling, 2, 3, {1, 1, 1, 0}), {"MoE shape"});
+  expect_usage_error(make({8, 0, 2, 1}, tiling, 2, 3, {1, 1, 1, 0}), {"MoE shape"});
+  expect_usage_error(make({8, 8, 0, 1}, tiling, 2, 3, {}), {"MoE shape"});
+  expect_usage_error(make({8, 8, 2, 0}, tiling, 2, 3, {1, 1, 1, 0}), {"MoE shape"});
+  for (int extent = 0; extent < 4; ++extent) {
+    MoeTiling wrong;
+    (extent == 0   ? wrong.block_rows
+     : extent == 1 ? wrong.linear1_cols
+     : extent == 2 ? wrong.linear2_cols
+                   : wrong.reduce_tokens) = 0;
+    expect_usage_error(make(shape, wrong, 2, 3, {1, 1, 1, 0}), {"MoE tiling"});
+  }
+  expect_usage_error(make(shape, tiling, 0, 3, {}), {"found 0 and 3"});
+  expect_usage_error(make(shape, tiling, 2, -1, {1, 1, 1, 0}), {"found 2 and -1"});
+  expect_usage_error(make(shape, tiling, 2, 3, {1, 1, 1}), {"4 expected (2 ranks x 2 experts), 3 found"});
+  expect_usage_error(make(shape, tiling, 2, 3, {1, 1, -1, 0}), {"must not be negative"});
+  expect_usage_error(make(shape, tiling, 2, 3, {2147483647, 0, 1, 0}), {"their sum 2147483648 is more than 32 bits"});
+  expect_usage_error([&] { make_problem(shape, tiling, 2, make_routing("zipf", 3, 2, 2, 1)); },
+                     {"top-k 1 expected, 2 found"});
+}
+
+TEST(MoeModels, AreFoundByNameAndErrorsListTheNames) {
+  const auto model = find_moe_model("deepseek-v3");
+  EXPECT_EQ(model.shape, (MoeShape{7168, 2048, 256, 8}));
+  EXPECT_EQ(model.shared_experts, 1);
+  EXPECT_TRUE(model.verified);
+  EXPECT_FALSE(find_moe_model("mixtral-8x22b").verified);
+  for (const auto& listed : list_moe_models()) {
+    EXPECT_EQ(find_moe_model(listed.name).shape, listed.shape);
+    EXPECT_LE(listed.shape.topk, listed.shape.num_experts) << listed.name;
+    expect_usage_error([] { find_moe_model("gpt-2"); }, {listed.name});
+  }
+}
+
+TEST(MoeModels, ShrinkDividesTheMatricesOnly) {
+  EXPECT_EQ(shrink({7168, 2048, 256, 8}, 16), (MoeShape{448, 128, 256, 8}));
+  EXPECT_EQ(shrink({7168, 2048, 256, 8}, 1), (MoeShape{7168, 2048, 256, 8}));
+  expect_usage_error([] { shrink({7168, 2048, 256, 8}, 0); }, {"at least 1, found 0"});
+  expect_usage_error([] { shrink({7168, 2048, 256, 8}, 7); }, {"7 does not divide hidden 7168 and intermediate 2048"});
+  expect_usage_error([] { shrink({2048, 7168, 256, 8}, 7); }, {"7 does not divide"});
+}
+
+// The smallest wave that gives every SM two Linear-1 tiles, within 1 and all local experts.
+TEST(MoeProblem, DefaultWaveFillsTheSmsTwice) {
+  for (const int num_tokens : {1, 100, 4000, 40000}) {
+    for (const int num_sms : {1, 16, 132, 1000}) {
+      const auto problem = make_problem({1024, 512, 64, 4}, {}, 4, make_routing("balanced", num_tokens, 64, 4, 1));
+      const int experts = default_experts_per_wave(problem, num_sms);
+      const int blocks = ceil_div(ceil_div(num_tokens * 4, 64), problem.tiling().block_rows);
+      const int tiles = blocks * problem.counts(0).linear1_tiles;
+      SCOPED_TRACE(fmt::format("{} tokens, {} SMs: {} experts of {} tiles", num_tokens, num_sms, experts, tiles));
+      EXPECT_GE(experts, 1);
+      EXPECT_LE(experts, 16);
+      if (experts < 16) {
+        EXPECT_GE(experts * tiles, 2 * num_sms);
+      }
+      if (experts > 1) {
+        EXPECT_LT((experts - 1) * tiles, 2 * num_sms);
+      }
+    }
+  }
+}
+
+TEST(MoeProblem, RhoIsTheLinksTimeOverTheProductsTimeOfAllLinear2Tiles) {
+  const MoeShape shape{512, 256, 32, 4};
+  const int num_ranks = 8;
+  // 8 x 32 tokens x top-4 = 32 rows an expert, one row of every source and block of 32: no padding.
+  const auto problem = make_problem(shape, {32, 64, 128, 32}, num_ranks, make_routing("balanced", 256, 32, 4, 1));
+  const MoeBytes bytes;
+  const auto schedule = problem.schedule(Order{}, bytes);
+  double flops = 0, remote = 0;
+  for (std::size_t claim = 0; claim < schedule.ranks[0].tasks.size(); ++claim) {
+    if (schedule.ranks[0].tasks[claim].kind != TaskKind::linear2) continue;
+    flops += schedule.ranks[0].work[claim].flops;
+    for (const auto& send : schedule.ranks[0].sends[claim])
+      remote += send.rank == 0 ? 0 : static_cast<double>(send.bytes);
+  }
+  const double flops_per_ns = 8e5, drain = 376;
+  EXPECT_DOUBLE_EQ(rho(shape, num_ranks, bytes.combine, flops_per_ns, drain), remote / drain / (flops / flops_per_ns));
+  EXPECT_EQ(rho(shape, 1, 2, flops_per_ns, drain), 0);
+}
+
+}  // namespace
+}  // namespace xs
