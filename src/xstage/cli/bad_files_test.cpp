@@ -79,7 +79,7 @@ TEST_F(BadInput, NoTokensAtAllIsRefused) {
 
 TEST_F(BadInput, NpyFilesThatAreBrokenAreNamed) {
   for (const char* file : {"idx.npy", "weights.npy", "tokens.npy"}) {
-    const auto whole = read_text(folder_ / file);
+    const auto whole = folder_.read(file);
     refuses_file(file, "", {"not an npy file"});
     refuses_file(file, whole.substr(0, 50), {"cut"});
     refuses_file(file, whole.substr(0, whole.size() - 1), {"bytes", "cut"});
@@ -95,10 +95,10 @@ TEST_F(BadInput, NpyFilesThatAreBrokenAreNamed) {
 
 TEST_F(BadInput, WrongDtypeIsNamed) {
   write_npy(folder_ / "as_floats.npy", Array<float>{{4, 6}, {experts.values.begin(), experts.values.end()}});
-  refuses_file("idx.npy", read_text(folder_ / "as_floats.npy"), {"int32", "<f4 found"});
+  refuses_file("idx.npy", folder_.read("as_floats.npy"), {"int32", "<f4 found"});
   write_npy(folder_ / "as_integers.npy", Array<std::int64_t>{{4, 6}, std::vector<std::int64_t>(24)});
-  refuses_file("tokens.npy", read_text(folder_ / "as_integers.npy"), {"float32", "<i8 found"});
-  refuses_file("weights.npy", read_text(folder_ / "as_integers.npy"), {"float32", "<i8 found"});
+  refuses_file("tokens.npy", folder_.read("as_integers.npy"), {"float32", "<i8 found"});
+  refuses_file("weights.npy", folder_.read("as_integers.npy"), {"float32", "<i8 found"});
 }
 
 TEST_F(BadInput, ValuesThatAreNotFiniteAreNamed) {
@@ -123,7 +123,7 @@ class BadSchedule : public Program {
  protected:
   BadSchedule() {
     expect_done(kSimulate + kTwoRanks + Arguments{"--schedule-out", "good.json"});
-    good_ = Json::parse(read_text(folder_ / "good.json"));
+    good_ = Json::parse(folder_.read("good.json"));
   }
   // Refused by whoever reads it.
   void refuses(const Json& schedule, std::vector<std::string> words) {

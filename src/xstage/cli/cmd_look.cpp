@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "xstage/cli/command.hpp"
+#include "xstage/core/json.hpp"
 #include "xstage/model/machine.hpp"
 #include "xstage/plan/check.hpp"
 #include "xstage/plan/moe_problem.hpp"

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "xstage/cli/command.hpp"
+#include "xstage/core/json.hpp"
 #include "xstage/model/fit.hpp"
 #include "xstage/report/table.hpp"
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "xstage/cli/moe_options.hpp"
+#include "xstage/core/json.hpp"
 #include "xstage/core/npy.hpp"
 #include "xstage/op/host_product.hpp"
 #include "xstage/op/moe/moe.hpp"

@@ -9,7 +9,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "xstage/core/json.hpp"
+#include "xstage/core/json_fwd.hpp"
 
 // Faces only: a command parses, calls, prints. Option names are the same in every command.
 

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "xstage/cli/command.hpp"
+#include "xstage/core/json.hpp"
 #include "xstage/core/version.hpp"
 
 namespace xs::cli {

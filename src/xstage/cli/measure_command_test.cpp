@@ -32,7 +32,7 @@ class MeasureCommand : public Program {
 TEST_F(MeasureCommand, FitWritesAProfileThatOthersRead) {
   write_few_ports();
   const auto printed = expect_json({"fit", "few.csv", "-o", "profile.json"});
-  EXPECT_EQ(Json::parse(read_text(folder_ / "profile.json")), printed);
+  EXPECT_EQ(Json::parse(folder_.read("profile.json")), printed);
   EXPECT_EQ(printed.at("kind"), "machine_profile");
   EXPECT_EQ(printed.at("chip"), "NVIDIA H200");
   ASSERT_EQ(printed.at("ports").size(), 2u);

@@ -131,7 +131,7 @@ TEST_F(MoeCommand, EveryRoutingRunsOnMoreRanksThanItHasWorkFor) {
 TEST_F(MoeCommand, SimulatedTraceIsTheSameByteForByte) {
   const auto trace = [this](const std::string& name, const std::string& seed) {
     expect_done(kSimulate + Arguments{"--ranks", "4", "--routing", "zipf", "--seed", seed, "--trace", name});
-    return read_text(folder_ / name);
+    return folder_.read(name);
   };
   const auto first = trace("a", "3");
   EXPECT_EQ(trace("b", "3"), first);
@@ -142,7 +142,7 @@ TEST_F(MoeCommand, TracesHaveSpansAndCountersOfEveryRank) {
   expect_done(kSimulate + kTwoRanks + Arguments{"--trace", "simulated.json"});
   expect_done(kRun + kTwoRanks + Arguments{"--trace", "run.json"});
   const auto count = [this](const std::string& name) {
-    const auto trace = Json::parse(read_text(folder_ / name));
+    const auto trace = Json::parse(folder_.read(name));
     std::map<std::string, std::set<int>> ranks;  // by phase
     for (const auto& event : trace.at("traceEvents")) {
       ranks[event.at("ph")].insert(event.at("pid").get<int>());
@@ -172,7 +172,7 @@ TEST_F(MoeCommand, ScheduleFileIsCheckedAndRunsAsTheOrderItCameFrom) {
   EXPECT_NE(text.find("schedule s.json"), std::string::npos) << text;
   EXPECT_NE(text.find("full size, serial"), std::string::npos) << text;  // the file knows no other size
   EXPECT_EQ(hash(from_file + Arguments{"--schedule-out", "again.json"}), expected);
-  EXPECT_EQ(read_text(folder_ / "again.json"), read_text(folder_ / "s.json"));
+  EXPECT_EQ(folder_.read("again.json"), folder_.read("s.json"));
   EXPECT_EQ(expect_json(kSimulate + from_file).at("predicted_us"), expect_json(kSimulate + wave).at("predicted_us"));
   // By any name that is no order's.
   std::filesystem::rename(folder_ / "s.json", folder_ / "s.txt");

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "xstage/core/json.hpp"
 #include "xstage/core/npy.hpp"
 #include "xstage/plan/check.hpp"
 #include "xstage/report/table.hpp"

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "xstage/core/json.hpp"
 #include "xstage/core/test_support.hpp"
 
 // For the tests of the command line: the program from outside, as a person would use it.
@@ -35,7 +36,7 @@ class Program : public testing::Test {
     const TempFolder caught;
     line += fmt::format(" >'{}' 2>'{}'", (caught / "out").string(), (caught / "err").string());
     const int status = std::system(line.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_text(caught / "out"), read_text(caught / "err")};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, caught.read("out"), caught.read("err")};
   }
 
   std::string expect_done(const Arguments& arguments) const {

@@ -12,13 +12,12 @@
 #include <vector>
 
 #include "xstage/core/error.hpp"
+#include "xstage/core/json_fwd.hpp"
 
 // JSON on disk: nlohmann-json, with errors that name the file and the field, a schema_version in everything that
 // is written, and files that appear whole or not at all.
 
 namespace xs {
-
-using Json = nlohmann::ordered_json;
 
 inline constexpr int kSchemaVersion = 1;
 

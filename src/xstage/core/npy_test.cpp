@@ -79,7 +79,7 @@ TEST_F(Npy, EveryBitOfAValueSurvives) {
 
 TEST_F(Npy, WrittenFilesAreFormat1AndAligned) {
   write_npy(folder_ / "f.npy", Array<float>{{3}, {1.0f, -2.5f, 3.25f}});
-  const auto text = read_text(folder_ / "f.npy");
+  const auto text = folder_.read("f.npy");
   EXPECT_EQ(text.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
   EXPECT_EQ((text.size() - kThreeFloats.size()) % 64, 0u);
   EXPECT_EQ(text[text.size() - kThreeFloats.size() - 1], '\n');

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "xstage/core/error.hpp"
-#include "xstage/core/json.hpp"
 #include "xstage/core/random.hpp"
 
 // For the tests of every layer: errors in words, files that go away again, random parameters.
@@ -54,8 +56,13 @@ class TempFolder {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
   std::filesystem::path write(const std::string& name, std::string_view text) const {
-    write_text(path_ / name, text);
+    std::ofstream(path_ / name, std::ios::binary) << text;
     return path_ / name;
+  }
+  std::string read(const std::string& name) const {
+    std::ifstream stream(path_ / name, std::ios::binary);
+    EXPECT_TRUE(stream.good()) << name << " is not there";
+    return {std::istreambuf_iterator<char>(stream), {}};
   }
   // Names of what it holds, sorted.
   std::vector<std::string> names() const {

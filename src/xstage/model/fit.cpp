@@ -8,6 +8,8 @@
 #include <limits>
 #include <memory>
 
+#include "xstage/core/error.hpp"
+
 namespace xs {
 namespace {
 

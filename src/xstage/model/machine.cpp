@@ -5,6 +5,7 @@
 #include <set>
 
 #include "xstage/core/embedded.hpp"
+#include "xstage/core/json.hpp"
 
 namespace xs {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "xstage/core/json.hpp"
+#include "xstage/core/json_fwd.hpp"
 #include "xstage/model/port.hpp"
 
 // A machine as data: chip, clocks, ports, compute rates. Profiles are JSON files of kind "machine_profile"

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "xstage/core/json.hpp"
 #include "xstage/plan/moe_problem.hpp"
 
 namespace xs {

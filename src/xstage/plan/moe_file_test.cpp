@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "xstage/core/json.hpp"
 #include "xstage/core/test_support.hpp"
 #include "xstage/plan/random_problem.hpp"
 

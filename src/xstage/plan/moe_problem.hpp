@@ -1,9 +1,11 @@
 #pragma once
 
+#include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "xstage/core/json.hpp"
+#include "xstage/core/json_fwd.hpp"
 #include "xstage/plan/order.hpp"
 #include "xstage/plan/routing.hpp"
 #include "xstage/plan/schedule.hpp"

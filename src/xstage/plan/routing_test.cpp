@@ -1,4 +1,5 @@
 #include "xstage/plan/routing.hpp"
+#include "xstage/core/json.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "xstage/core/json.hpp"
+
 namespace xs {
 
 Table::Table(std::vector<std::string> header, std::string align) : align_(std::move(align)), rows_{std::move(header)} {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "xstage/core/json.hpp"
+#include "xstage/core/json_fwd.hpp"
 #include "xstage/plan/timeline.hpp"
 
 // What people read on a terminal, and the same for programs.

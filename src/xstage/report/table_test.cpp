@@ -5,6 +5,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "xstage/core/json.hpp"
 #include "xstage/core/test_support.hpp"
 
 namespace xs {
