@@ -112,6 +112,7 @@ void predict_samples(const Machine& machine, const PredictOptions& options) {
     document["ports"].push_back({{"path", port.path},
                                  {"dst", port.dst},
                                  {"workers", port.workers},
+                                 {"rows", port.num_rows},
                                  {"patterns", port.patterns.size()},
                                  {"mean_abs_rel_error", error}});
     table.add({port.path + " to " + port.dst, std::to_string(port.workers), std::to_string(port.patterns.size()),

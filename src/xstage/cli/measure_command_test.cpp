@@ -46,6 +46,7 @@ TEST_F(MeasureCommand, FitWritesAProfileThatOthersRead) {
     EXPECT_NEAR(errors.at("ports").at(i).at("mean_abs_rel_error").get<double>(),
                 printed.at("ports").at(i).at("mean_abs_rel_error").get<double>(), 1e-9);
     EXPECT_EQ(errors.at("ports").at(i).at("patterns"), 52);
+    EXPECT_EQ(errors.at("ports").at(i).at("rows"), 52 * 32);
   }
   EXPECT_EQ(expect_json(kSimulate + Arguments{"--machine", "profile.json"}).at("machine"), "h200");
 }

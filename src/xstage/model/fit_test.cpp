@@ -22,7 +22,7 @@ struct Truth {
 
 // What a probe would measure on this port: the model's own prediction, up to 1 % off.
 PortSamples measure(const Truth& truth, const std::vector<double>& bytes, const std::vector<double>& gaps) {
-  PortSamples samples{"st16", "nvlink", truth.workers, {}};
+  PortSamples samples{"st16", "nvlink", truth.workers, 0, {}};
   Dice dice(7);
   for (const auto await : {Completion::issued, Completion::remote_visible}) {
     for (const double burst : bytes) {

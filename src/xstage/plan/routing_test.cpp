@@ -1,10 +1,10 @@
 #include "xstage/plan/routing.hpp"
-#include "xstage/core/json.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "xstage/core/test_support.hpp"
