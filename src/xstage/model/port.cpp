@@ -32,35 +32,38 @@ void PortPool::begin(int worker, Bytes bytes, Nanos at) {
   starts_.push({at + overhead_, sequence_++, worker, bytes, at});
 }
 
+// The link drains all the time while it has a backlog or gets more than it can take, else a part of it.
+Nanos PortPool::draining(Nanos passed) const {
+  const BytesPerNano in = inflow();
+  if (in > drain_) return passed;
+  const Nanos backlog = min(passed, outstanding_ / (drain_ - in));
+  return backlog + (passed - backlog) * (in / drain_);
+}
+
 // Between events the number of storing workers is constant, so the pool's rates change at most once more: when it
 // becomes full, or when it runs empty.
 void PortPool::advance(Nanos to) {
-  Nanos left = to - now_;
+  const Nanos passed = to - now_;
+  busy_ += draining(passed);
   now_ = to;
-  const auto storing = static_cast<double>(flights_.size());
-  const BytesPerNano inflow = storing * free_issue_;
-  if (inflow > drain_) {
-    const Nanos filling = min(left, (capacity_ - outstanding_) / (inflow - drain_));
-    outstanding_ = min(capacity_, outstanding_ + (inflow - drain_) * filling);
-    progress_ += free_issue_ * filling + drain_ / storing * (left - filling);
-    busy_ += left;
+  const BytesPerNano in = inflow();
+  if (in > drain_) {
+    const Nanos filling = min(passed, (capacity_ - outstanding_) / (in - drain_));
+    outstanding_ = min(capacity_, outstanding_ + (in - drain_) * filling);
+    progress_ += free_issue_ * filling + drain_ / static_cast<double>(flights_.size()) * (passed - filling);
     return;
   }
-  progress_ += free_issue_ * left;
-  const Nanos draining = min(left, outstanding_ / (drain_ - inflow));
-  outstanding_ = max(Bytes{0}, outstanding_ - (drain_ - inflow) * draining);
-  busy_ += draining + (left - draining) * (inflow / drain_);
+  progress_ += free_issue_ * passed;
+  outstanding_ = max(Bytes{0}, outstanding_ - (drain_ - in) * passed);
 }
 
 Nanos PortPool::next_end() const {
   if (flights_.empty()) return kNever;
   const Bytes left = max(Bytes{0}, flights_.top().until - progress_);
-  const auto storing = static_cast<double>(flights_.size());
-  const BytesPerNano inflow = storing * free_issue_;
-  if (inflow > drain_) {
-    const Nanos filling = (capacity_ - outstanding_) / (inflow - drain_);
+  if (inflow() > drain_) {
+    const Nanos filling = (capacity_ - outstanding_) / (inflow() - drain_);
     const Bytes issued = free_issue_ * filling;
-    if (left > issued) return now_ + filling + (left - issued) / (drain_ / storing);
+    if (left > issued) return now_ + filling + (left - issued) / (drain_ / static_cast<double>(flights_.size()));
   }
   return now_ + left / free_issue_;
 }

@@ -56,7 +56,9 @@ class PortPool {
 
   Nanos free_time(Bytes bytes) const;  // of a burst that never stalls, overhead included
   Bytes outstanding() const { return outstanding_; }
-  // Time during which the link drains, until all that is outstanding now has.
+  // Time during which the link drained before `at`, which lies between the last event and the next.
+  Nanos busy_until(Nanos at) const { return busy_ + draining(at - now_); }
+  // The same until all that is outstanding now has drained.
   Nanos busy() const { return busy_ + outstanding_ / drain_; }
 
  private:
@@ -78,6 +80,8 @@ class PortPool {
     }
   };
 
+  BytesPerNano inflow() const { return static_cast<double>(flights_.size()) * free_issue_; }
+  Nanos draining(Nanos passed) const;
   void advance(Nanos to);
   Nanos next_end() const;
 

@@ -16,10 +16,11 @@ Breakdown breakdown(const Timeline& timeline) {
   result.tail = std::max(0.0, 1 - std::accumulate(result.share.begin(), result.share.end(), 0.0));
   if (timeline.link_busy.empty()) return result;
   for (const Nanos busy : timeline.link_busy) result.link_busy += busy / timeline.makespan / timeline.num_ranks;
-  const double work = result.share[static_cast<std::size_t>(SpanKind::compute)] +
-                      result.share[static_cast<std::size_t>(SpanKind::operand_stall)];
-  const double smaller = std::min(work, result.link_busy);
-  if (smaller > 0) result.overlap_ratio = std::clamp((work + result.link_busy - 1) / smaller, 0.0, 1.0);
+  const auto total = [](const std::vector<Nanos>& times) {
+    return std::accumulate(times.begin(), times.end(), Nanos{0});
+  };
+  const Nanos busy = total(timeline.link_busy);
+  if (busy > Nanos{0}) result.overlap_ratio = total(timeline.link_hidden) / busy;
   return result;
 }
 

@@ -44,7 +44,9 @@ struct Timeline {
   Nanos makespan{0};
   std::vector<Span> spans;        // of one worker: in order, without overlap
   std::vector<PortLevel> levels;  // in order of time; empty where nobody looked
-  std::vector<Nanos> link_busy;   // [rank] time during which the rank's port drained; empty where nobody looked
+  // [rank]; empty where nobody looked
+  std::vector<Nanos> link_busy;    // time during which the rank's port drained
+  std::vector<Nanos> link_hidden;  // the same, weighted with the part of the rank's workers that computed meanwhile
 };
 
 // Shares of workers x makespan; with `tail` they sum to 1.
@@ -53,8 +55,7 @@ struct Breakdown {
   std::array<double, kNumSpanKinds> share{};
   double tail = 0;           // a worker has nothing left to do while others run
   double link_busy = 0;      // of the makespan, mean over ranks; not part of the sum
-  double overlap_ratio = 0;  // (work + link busy - makespan) / min(work, link busy) in [0, 1]: how much of the smaller
-                             // one was hidden; work = compute and operand stall of the mean worker
+  double overlap_ratio = 0;  // while links drained, this part of the workers computed; 1: hidden, 0: exposed
 };
 
 Breakdown breakdown(const Timeline& timeline);

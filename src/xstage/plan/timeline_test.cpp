@@ -13,7 +13,7 @@ constexpr Task kTask{TaskKind::linear2, 0, 0};
 
 // One rank with one worker.
 Timeline timeline(double makespan, std::vector<std::tuple<SpanKind, double, double>> spans, double link_busy) {
-  Timeline made{1, 1, {makespan}, {}, {}, {{link_busy}}};
+  Timeline made{1, 1, {makespan}, {}, {}, {{link_busy}}, {{0}}};
   for (const auto& [kind, begin, end] : spans) made.spans.push_back({0, 0, kind, kTask, 0, {begin}, {end}});
   return made;
 }
@@ -21,7 +21,7 @@ Timeline timeline(double makespan, std::vector<std::tuple<SpanKind, double, doub
 double share(const Breakdown& result, SpanKind kind) { return result.share[static_cast<std::size_t>(kind)]; }
 
 TEST(Breakdown, SharesAreTheSpansOverWorkersTimesMakespan) {
-  Timeline made{2, 2, {100}, {}, {}, {{50}, {10}}};
+  Timeline made{2, 2, {100}, {}, {}, {{50}, {10}}, {{0}, {0}}};
   made.spans = {{0, 0, SpanKind::dependency, kTask, 0, {0}, {20}},
                 {0, 0, SpanKind::operand_stall, kTask, 0, {20}, {30}},
                 {0, 0, SpanKind::compute, kTask, 0, {30}, {90}},
@@ -40,7 +40,7 @@ TEST(Breakdown, SharesAreTheSpansOverWorkersTimesMakespan) {
 TEST(Breakdown, SharesAndTailSumToOne) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     Dice dice(seed);
-    Timeline made{dice.whole(1, 3), dice.whole(1, 4), {0}, {}, {}, {}};
+    Timeline made{dice.whole(1, 3), dice.whole(1, 4), {0}, {}, {}, {}, {}};
     for (int rank = 0; rank < made.num_ranks; ++rank) {
       for (int worker = 0; worker < made.workers_per_rank; ++worker) {
         Nanos at{0};
@@ -59,25 +59,14 @@ TEST(Breakdown, SharesAndTailSumToOne) {
   }
 }
 
-TEST(Breakdown, OverlapIsZeroWhenTheLinkWaitsForAllWork) {
-  // 60 of work, then a burst that drains in 40 while the worker stalls or has left.
-  EXPECT_NEAR(
-      breakdown(timeline(100, {{SpanKind::compute, 0, 60}, {SpanKind::sender_stall, 60, 90}}, 40)).overlap_ratio, 0,
-      1e-12);
-  // Idle time on both sides is no overlap either.
-  EXPECT_EQ(breakdown(timeline(100, {{SpanKind::compute, 0, 30}}, 20)).overlap_ratio, 0);
-}
-
-TEST(Breakdown, OverlapIsOneWhenTheSmallerSideIsHidden) {
-  EXPECT_NEAR(breakdown(timeline(100, {{SpanKind::compute, 0, 100}}, 40)).overlap_ratio, 1, 1e-12);
-  EXPECT_NEAR(
-      breakdown(timeline(100, {{SpanKind::operand_stall, 0, 10}, {SpanKind::compute, 10, 40}}, 100)).overlap_ratio, 1,
-      1e-12);
-}
-
-TEST(Breakdown, OverlapIsThePartOfTheSmallerSideThatIsHidden) {
-  // 70 + 50 in 100: 20 of 50 are hidden.
-  EXPECT_NEAR(breakdown(timeline(100, {{SpanKind::compute, 0, 70}}, 50)).overlap_ratio, 0.4, 1e-12);
+TEST(Breakdown, OverlapIsTheHiddenPartOfTheBusyTimeOfAllLinks) {
+  Timeline made = timeline(100, {{SpanKind::compute, 0, 100}}, 40);
+  made.link_hidden = {{40}};
+  EXPECT_DOUBLE_EQ(breakdown(made).overlap_ratio, 1);
+  made.link_hidden = {{0}};
+  EXPECT_EQ(breakdown(made).overlap_ratio, 0);
+  Timeline two{2, 1, {100}, {}, {}, {{60}, {20}}, {{10}, {10}}};
+  EXPECT_DOUBLE_EQ(breakdown(two).overlap_ratio, 0.25);
 }
 
 TEST(Breakdown, WithoutALinkOrWithoutTimeThereIsNoOverlap) {

@@ -49,8 +49,10 @@ std::string breakdown_table(const std::vector<NamedBreakdown>& columns) {
     row(name, [&](const Breakdown& b) { return percent(b.share[kind]); });
   }
   row("tail", [&](const Breakdown& b) { return percent(b.tail); });
-  row("(link busy)", [&](const Breakdown& b) { return percent(b.link_busy); });
-  row("(overlap ratio)", [](const Breakdown& b) { return fmt::format("{:.2f}", b.overlap_ratio); });
+  // A run on CPU ranks has no link that anyone watched.
+  row("(link busy)", [&](const Breakdown& b) { return b.link_busy > 0 ? percent(b.link_busy) : std::string("-"); });
+  row("(overlap ratio)",
+      [](const Breakdown& b) { return b.link_busy > 0 ? fmt::format("{:.2f}", b.overlap_ratio) : std::string("-"); });
   return table.text();
 }
 

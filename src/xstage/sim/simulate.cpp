@@ -52,6 +52,7 @@ class Simulation {
             "simulate: rank {} stopped after {} of {} tasks; the schedule was not checked", rank, ranks_[rank].num_done,
             schedule_.ranks[rank].tasks.size());
       timeline_.link_busy.push_back(ranks_[rank].port.busy());
+      timeline_.link_hidden.push_back(ranks_[rank].hidden / options_.workers_per_rank);
     }
     return std::move(timeline_);
   }
@@ -71,6 +72,9 @@ class Simulation {
     std::int64_t port_version = 0;  // of the port's next event; older ones in the queue are stale
     std::size_t next_claim = 0;
     std::size_t num_done = 0;
+    int computing = 0;   // workers
+    Nanos busy_seen{0};  // the port's busy time when that number last changed
+    Nanos hidden{0};     // busy time, once for each worker that computed meanwhile
     std::vector<Worker> workers;
   };
   struct Flag {
@@ -97,6 +101,14 @@ class Simulation {
   void push(Event event) {
     event.sequence = sequence_++;
     events_.push(event);
+  }
+
+  void change_computing(std::size_t rank, int by) {
+    RankState& state = ranks_[rank];
+    const Nanos busy = state.port.busy_until(now_);
+    state.hidden += (busy - state.busy_seen) * state.computing;
+    state.busy_seen = busy;
+    state.computing += by;
   }
 
   // Ends the worker's current span at `end`; spans of no length are not recorded.
@@ -134,10 +146,12 @@ class Simulation {
     const Nanos operands = Bytes{work.load_bytes} / machine_.memory;
     span(rank, index, SpanKind::operand_stall, now_ + max(Nanos{0}, operands - products));
     span(rank, index, SpanKind::compute, now_ + max(products, operands));
+    change_computing(rank, 1);
     push({now_ + max(products, operands), 0, EventKind::computed, rank, index, 0});
   }
 
   void store(std::size_t rank, std::size_t index) {
+    change_computing(rank, -1);
     Worker& worker = ranks_[rank].workers[index];
     Bytes remote{0}, local{0};
     for (const auto& send : schedule_.ranks[rank].sends[worker.claim]) {

@@ -92,6 +92,14 @@ TEST(Simulate, ABurstThatFitsCostsItsFreeIssueTime) {
   EXPECT_DOUBLE_EQ(timeline.link_busy[1].value, 0);
 }
 
+TEST(Simulate, WhatDrainsWhileOthersComputeIsHidden) {
+  // The first worker's burst drains from 3 to 203 ns; the second of two workers computes until 100.
+  const auto timeline = run({{{.sends = {{1, 400}}}, {.work = {800, 0}}}, {}}, 0, 2);
+  EXPECT_DOUBLE_EQ(timeline.link_busy[0].value, 200);
+  EXPECT_DOUBLE_EQ(timeline.link_hidden[0].value, 97.0 / 2);
+  EXPECT_DOUBLE_EQ(breakdown(timeline).overlap_ratio, 97.0 / 2 / 200);
+}
+
 TEST(Simulate, ABurstThatFillsThePortStallsItsSender) {
   // Full after 600 / (20 - 2) ns; the rest of 1000 B enters at 2 B/ns.
   const double full = 600.0 / 18, end = 3 + full + (1000 - 20 * full) / 2;
