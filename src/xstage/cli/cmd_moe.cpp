@@ -116,6 +116,7 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
     json["breakdown"] = xs::to_json(shares);
     json["breakdown"]["clock"] = "virtual";
     json["wall"] = xs::to_json(breakdown(result.timeline));
+    for (const auto* unseen : {"link_busy", "overlap_ratio"}) json["wall"][unseen] = nullptr;  // no link to watch
     json["plan"] = to_json(layer, options, prediction);
     print(json);
   } else {

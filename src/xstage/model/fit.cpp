@@ -118,7 +118,9 @@ FittedPort fit_port(const PortSamples& samples, GigaHertz sm_clock) {
   PortParams never_full = port.params;
   never_full.capacity = {1e18};
   const double free_error = mean_abs_rel_error(never_full, sm_clock, problem.patterns);
-  port.saturated = free_error > port.mean_abs_rel_error + 0.01;
+  // And a port that drains as fast as its workers can issue never fills.
+  const BytesPerNano all_workers = port.params.free_issue * sm_clock * samples.workers;
+  port.saturated = free_error > port.mean_abs_rel_error + 0.01 && port.params.drain < 0.9 * all_workers;
   if (!port.saturated) {
     Bytes largest{0};
     for (const auto& sample : problem.patterns) largest = max(largest, sample.pattern.bytes);

@@ -23,7 +23,7 @@ int main() {
       signals.raise(1, 0, 1);
     } else {
       // The flag is up when wait() looks first, so that nothing but the flag orders the read.
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      std::this_thread::sleep_for(std::chrono::seconds(1));
       signals.wait(0, 1);
       seen = rank.local_as<int>(payload)[0];
     }

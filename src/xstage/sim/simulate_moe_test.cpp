@@ -96,6 +96,22 @@ TEST(SimulateMoe, TheLinkIsBusyForItsBytesOverItsRate) {
   });
 }
 
+TEST(SimulateMoe, ALinkHidesNoMoreThanItsBusyTimeAndTheWorkOfItsRank) {
+  for_random_cases([](const Case& one, const Timeline& timeline) {
+    ASSERT_EQ(timeline.link_hidden.size(), one.schedule.ranks.size());
+    for (int rank = 0; rank < timeline.num_ranks; ++rank) {
+      const auto costs = costs_of(one.schedule.ranks[static_cast<std::size_t>(rank)], rank, one.machine);
+      const auto work = Nanos{(costs.products + costs.operands) / one.options.workers_per_rank};
+      const auto busy = timeline.link_busy[static_cast<std::size_t>(rank)];
+      const auto hidden = timeline.link_hidden[static_cast<std::size_t>(rank)];
+      EXPECT_GE(hidden, Nanos{0});
+      EXPECT_LE(hidden, min(busy, work) * (1 + 1e-9));
+      // What is not hidden had its time while fewer workers computed.
+      EXPECT_LE(busy - hidden, timeline.makespan * (1 + 1e-9) - work);
+    }
+  });
+}
+
 TEST(SimulateMoe, SpansOfAWorkerFollowEachOtherWithoutAGap) {
   for_random_cases([](const Case&, const Timeline& timeline) {
     std::map<std::pair<int, int>, Nanos> since;
@@ -194,7 +210,8 @@ bool same(const Timeline& a, const Timeline& b, double scale) {
   };
   return a.num_ranks == b.num_ranks && a.workers_per_rank == b.workers_per_rank && times(a.makespan, b.makespan) &&
          std::ranges::equal(a.spans, b.spans, spans) && std::ranges::equal(a.levels, b.levels, levels) &&
-         std::ranges::equal(a.link_busy, b.link_busy, times);
+         std::ranges::equal(a.link_busy, b.link_busy, times) &&
+         std::ranges::equal(a.link_hidden, b.link_hidden, times);
 }
 
 TEST(SimulateMoe, TheSameInputGivesTheSameTimeline) {
