@@ -210,8 +210,7 @@ bool same(const Timeline& a, const Timeline& b, double scale) {
   };
   return a.num_ranks == b.num_ranks && a.workers_per_rank == b.workers_per_rank && times(a.makespan, b.makespan) &&
          std::ranges::equal(a.spans, b.spans, spans) && std::ranges::equal(a.levels, b.levels, levels) &&
-         std::ranges::equal(a.link_busy, b.link_busy, times) &&
-         std::ranges::equal(a.link_hidden, b.link_hidden, times);
+         std::ranges::equal(a.link_busy, b.link_busy, times) && std::ranges::equal(a.link_hidden, b.link_hidden, times);
 }
 
 TEST(SimulateMoe, TheSameInputGivesTheSameTimeline) {
