@@ -84,7 +84,7 @@ Samples read_samples(const std::filesystem::path& file) {
     for (const auto& [pattern, sums] : patterns) {
       require(sums.issue > 0, "{}: path {}, dst {}, {} workers, {} bytes: every issue time is 0", file.string(),
               port_path, port_dst, workers, std::get<0>(pattern));
-      port.num_rows += static_cast<std::size_t>(sums.bursts);
+      port.num_rows += static_cast<std::size_t>(sums.rows);
       port.patterns.push_back({{workers, Bytes{static_cast<double>(std::get<0>(pattern))}, Cycles{std::get<1>(pattern)},
                                 sums.bursts, static_cast<Completion>(std::get<2>(pattern))},
                                Cycles{sums.issue / sums.rows},

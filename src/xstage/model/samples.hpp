@@ -21,7 +21,7 @@ struct PortSamples {
   std::string path;
   std::string dst;
   int workers = 0;
-  std::size_t num_rows = 0;  // bursts of all patterns
+  std::size_t num_rows = 0;  // of the file
   std::vector<PatternSample> patterns;
 };
 

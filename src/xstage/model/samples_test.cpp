@@ -54,6 +54,7 @@ TEST_F(SamplesFile, PatternMeasuredTwiceIsAMeanAndNotALongerRun) {
   const auto& sample = samples.ports.at(0).patterns.at(0);
   EXPECT_EQ(sample.pattern.bursts, 2);
   EXPECT_EQ(sample.mean_issue, Cycles{410});
+  EXPECT_EQ(samples.ports.at(0).num_rows, 4u);
 }
 
 TEST_F(SamplesFile, PortsAreSortedByPathDestinationAndWorkers) {
