@@ -11,18 +11,6 @@
 namespace xs {
 namespace {
 
-constexpr std::uint64_t kNumProblems = 300;
-
-template <class Body>
-void for_random_problems(Body&& body) {
-  for (std::uint64_t seed = 0; seed < kNumProblems; ++seed) {
-    const auto random = random_problem(seed);
-    SCOPED_TRACE(random.what);
-    body(random);
-    if (testing::Test::HasFailure()) return;
-  }
-}
-
 TEST(MoeProblem, RowsAreTheRoutingsSlotsCountedPerRankAndExpert) {
   for_random_problems([](const RandomProblem& random) {
     const auto& [what, routing, problem] = random;

@@ -11,19 +11,16 @@
 namespace xs {
 namespace {
 
-constexpr std::uint64_t kNumShapes = 300;
-
 // Calls body(problem, rank, counts) for every rank of every random problem.
 template <class Body>
 void for_random_ranks(Body&& body) {
-  for (std::uint64_t seed = 0; seed < kNumShapes; ++seed) {
-    const auto random = random_problem(seed);
+  for_random_problems([&](const RandomProblem& random) {
     for (int rank = 0; rank < random.problem.num_ranks(); ++rank) {
-      SCOPED_TRACE(fmt::format("{}, rank {}", random.what, rank));
+      SCOPED_TRACE(fmt::format("rank {}", rank));
       body(random.problem, rank, random.problem.counts(rank));
       if (testing::Test::HasFailure()) return;
     }
-  }
+  });
 }
 
 std::vector<Order> orders_of(const Counts& counts) {
@@ -147,8 +144,7 @@ TEST(Order, DispatchVisitsRanksInTurnBeginningWithTheNext) {
 
 // While every rank has an expert to visit, no two ranks send to the same one at the same step.
 TEST(Order, DispatchOfAllRanksAtOneStepGoesToDifferentRanks) {
-  for (std::uint64_t seed = 0; seed < kNumShapes; ++seed) {
-    const auto random = random_problem(seed);
+  for_random_problems([](const RandomProblem& random) {
     const auto& problem = random.problem;
     const int ranks = problem.num_ranks();
     for (int index = 0; index < problem.shape().num_experts / ranks * ranks; ++index) {
@@ -156,9 +152,9 @@ TEST(Order, DispatchOfAllRanksAtOneStepGoesToDifferentRanks) {
       for (int rank = 0; rank < ranks; ++rank) {
         holders.insert(problem.rank_of_expert(dispatch_expert(problem.counts(rank), index)));
       }
-      ASSERT_EQ(holders.size(), static_cast<std::size_t>(ranks)) << random.what << ", step " << index;
+      ASSERT_EQ(holders.size(), static_cast<std::size_t>(ranks)) << "step " << index;
     }
-  }
+  });
 }
 
 constexpr std::int32_t kGroupBlocks[] = {0, 2, 2, 3};  // the second expert has no rows

@@ -45,6 +45,17 @@ inline RandomProblem random_problem(std::uint64_t seed) {
           std::move(routing), std::move(problem)};
 }
 
+// Calls body(random) for 300 problems, up to the first that fails.
+template <class Body>
+void for_random_problems(Body&& body) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const auto random = random_problem(seed);
+    SCOPED_TRACE(random.what);
+    body(random);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 // Serial, and waves of every size up to all local experts and beyond.
 inline Order random_order(std::uint64_t seed) {
   Dice dice(seed);

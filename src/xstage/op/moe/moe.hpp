@@ -65,8 +65,8 @@ float swiglu(float gate, float up);
 // How far the output is from the reference, over the tokens that were compared.
 struct Verification {
   std::int64_t num_tokens = 0;
-  double max_error = 0;  // of the worst token: |output - value| / |magnitude|, L2 norms over hidden
-  double tolerance = 0;  // 4 * 2^-24: rounding of fp32 sums grows with their magnitude, not beyond
+  double max_error = 0;            // of the worst token: |output - value| / |magnitude|, L2 norms over hidden
+  double tolerance = 4 * 0x1p-24;  // rounding of fp32 sums grows with their magnitude, not beyond
   bool passed() const { return max_error <= tolerance; }
 };
 

@@ -122,7 +122,6 @@ Verification verify(const Inputs& inputs, std::span<const float> output, double 
   const auto affordable = std::max<std::int64_t>(2, static_cast<std::int64_t>(max_flops / flops_per_token));
   const auto stride = std::max<std::int64_t>(1, ceil_div(inputs.num_tokens(), affordable));
   Verification result;
-  result.tolerance = 4 * 0x1p-24;
   for (std::int64_t token = 0; token < inputs.num_tokens(); token += stride) {
     const auto expected = reference(inputs, token);
     const auto found = output.subspan(static_cast<std::size_t>(token * shape.hidden), expected.value.size());
