@@ -14,6 +14,7 @@ libcli11-dev        the command line (CLI11)
 nlohmann-json3-dev  JSON
 libfmt-dev          text (fmt)
 libnlopt-dev        fits (NLopt)
+libeigen3-dev       intervals of fits (Eigen)
 libdnnl-dev         matrix products on the host (oneDNN)
 libxxhash-dev       checksums (xxHash)'
 format_packages='clang-format        formats the C++ sources'

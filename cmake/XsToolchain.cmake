@@ -39,6 +39,7 @@ find_package(CLI11 REQUIRED)
 find_package(GTest REQUIRED)
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
 find_library(XSTAGE_NLOPT nlopt REQUIRED)
+find_package(Eigen3 REQUIRED)
 target_link_libraries(xs_flags INTERFACE Threads::Threads)
 
 if(XSTAGE_ONEDNN)

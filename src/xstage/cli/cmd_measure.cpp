@@ -5,7 +5,7 @@
 
 #include "xstage/cli/command.hpp"
 #include "xstage/core/json.hpp"
-#include "xstage/model/fit.hpp"
+#include "xstage/model/hold_out.hpp"
 #include "xstage/report/table.hpp"
 
 namespace xs::cli {
@@ -40,49 +40,162 @@ Machine base_machine(const Samples& samples, const std::string& named, const std
   return machine;
 }
 
+struct FitOptions {
+  std::string samples, output, machine;
+  int folds = 0;
+  bool json = false;
+};
+
 std::string port_name(const PortParams& port) { return port.path + " to " + port.dst; }
 
-void fit(const std::string& samples_file, const std::string& output, const std::string& named, bool json) {
-  require_writable({output});
-  const auto samples = read_samples(samples_file);
-  Machine machine = base_machine(samples, named, samples_file);
-  machine.source = fmt::format("xstage fit of {} ({} rows), plain Burst-Gap",
-                               std::filesystem::path(samples_file).filename().string(), samples.num_rows);
-  Progress progress("fit");
-  for (const auto& port : samples.ports) {
-    machine.ports.push_back(fit_port(port, machine.sm_clock));
-    progress.update(static_cast<double>(machine.ports.size()) / static_cast<double>(samples.ports.size()));
-  }
-  const Json document = to_json(machine);
-  if (!output.empty()) write_document(output, document);
-  if (json) return print(document);
+// All worker counts of one path and destination, which are fitted together.
+struct PortGroup {
+  std::string path, dst;
+  std::vector<PatternSample> samples;
+};
 
-  Table table({"port", "SMs", "free B/clk/SM", "drain GB/s", "capacity KiB", "patterns", "mean error"});
+std::vector<PortGroup> group_ports(const Samples& samples) {
+  std::vector<PortGroup> groups;
+  for (const auto& port : samples.ports) {
+    if (groups.empty() || groups.back().path != port.path || groups.back().dst != port.dst) {
+      groups.push_back({port.path, port.dst, {}});
+    }
+    groups.back().samples.insert(groups.back().samples.end(), port.patterns.begin(), port.patterns.end());
+  }
+  return groups;
+}
+
+std::string not_identified(const FittedPort& port) {
+  std::string names;
+  for (const auto& parameter : port.parameters) {
+    if (!parameter.identified) names += (names.empty() ? "" : ", ") + parameter.name;
+  }
+  return names;
+}
+
+// "371 ± 8" of a parameter; ">= 371" where the samples show no more than that.
+std::string with_interval(const FittedPort& port, const std::string& name, double value, double unit) {
+  const auto found = std::ranges::find(port.parameters, name, &FittedParameter::name);
+  if (!port.saturated) return fmt::format(">= {:.0f}", value / unit);
+  if (found == port.parameters.end() || !found->identified) return fmt::format("({:.0f})", value / unit);
+  return fmt::format("{:.0f} [{:.0f}, {:.0f}]", value / unit, found->low / unit, found->high / unit);
+}
+
+void print_fit(const Machine& machine, const Samples& samples, const FitOptions& options) {
+  Table table({"port", "free B/clk/SM", "drain GB/s", "capacity KiB", "patterns", "mean error"});
   const FittedPort* best = nullptr;  // for the closing line: the surest port, to a peer if there is one
   const auto score = [](const FittedPort& port) {
     return (port.params.dst == "nvlink" ? 0 : 1) + port.mean_abs_rel_error + 1.0 / port.num_patterns;
   };
+  std::string verdicts;
   for (const auto& port : machine.ports) {
     const auto& params = port.params;
-    const auto bound = port.saturated ? "" : ">= ";
-    table.add({port_name(params), std::to_string(params.workers), fmt::format("{:.1f}", params.free_issue.value),
-               fmt::format("{}{:.0f}", bound, params.drain.value),
-               fmt::format("{}{:.0f}", bound, params.capacity.value / 1024), std::to_string(port.num_patterns),
+    table.add({port_name(params), fmt::format("{:.1f}", params.free_issue.value),
+               with_interval(port, "drain_bytes_per_ns", params.drain.value, 1),
+               with_interval(port, "capacity_bytes", params.capacity.value, 1024), std::to_string(port.num_patterns),
                fmt::format("{:.1f} %", 100 * port.mean_abs_rel_error)});
+    if (const auto names = not_identified(port); !names.empty()) {
+      verdicts += fmt::format("{}: these samples do not identify {}\n", port_name(params), names);
+    }
     if (port.saturated && (best == nullptr || score(port) < score(*best))) best = &port;
   }
   fmt::print("{} at {:.2f} GHz, {} rows of {}\n{}", machine.chip, machine.sm_clock.value, samples.num_rows,
-             samples_file, table.text());
-  if (!std::ranges::all_of(machine.ports, &FittedPort::saturated)) {
-    fmt::print(">=: these patterns do not show a full port; lower bound\n");
-  }
-  if (!output.empty()) fmt::print("written to {}\n", output);
+             options.samples, table.text());
+  fmt::print("[low, high]: 95 % interval; (value): not identified; >=: no full port was seen, lower bound\n{}", verdicts);
+  if (!options.output.empty()) fmt::print("written to {}\n", options.output);
   if (best == nullptr) return fmt::print("=> None of these patterns fills its port: every store was free.\n");
   fmt::print(
-      "=> Measured: {} SMs of {} store {} for free until {:.1f} MB are outstanding; then they wait for a link that "
-      "drains {:.0f} GB/s ({} patterns, mean error {:.1f} %).\n",
-      best->params.workers, machine.chip, port_name(best->params), best->params.capacity.value * 1e-6,
+      "=> Measured: SMs of {} store {} for free until {:.1f} MB are outstanding; then they wait for a link that drains "
+      "{:.0f} GB/s ({} patterns, mean error {:.1f} %).\n",
+      machine.chip, port_name(best->params), best->params.capacity_of(machine.num_sms).value * 1e-6,
       best->params.drain.value, best->num_patterns, 100 * best->mean_abs_rel_error);
+}
+
+void fit(const FitOptions& options) {
+  require_writable({options.output});
+  const auto samples = read_samples(options.samples);
+  Machine machine = base_machine(samples, options.machine, options.samples);
+  machine.source = fmt::format("xstage fit of {} ({} rows)", std::filesystem::path(options.samples).filename().string(),
+                               samples.num_rows);
+  const auto groups = group_ports(samples);
+  Progress progress("fit");
+  for (const auto& group : groups) {
+    const auto before = static_cast<double>(machine.ports.size());
+    machine.ports.push_back(
+        fit_port(group.samples, group.path, group.dst, {machine.sm_clock, machine.sm_groups},
+                 [&](double done) { progress.update((before + done) / static_cast<double>(groups.size())); }));
+  }
+  const Json document = to_json(machine);
+  if (!options.output.empty()) write_document(options.output, document);
+  options.json ? print(document) : print_fit(machine, samples, options);
+}
+
+Json to_json(const ErrorByWorkers& error) {
+  Json entries = Json::array();
+  for (const auto& [workers, mean] : error.by_workers()) {
+    entries.push_back({{"workers", workers}, {"patterns", mean.count()}, {"mean_abs_rel_error", mean.value()}});
+  }
+  return entries;
+}
+
+Json to_json(const PortHoldOut& port) {
+  Json json = {{"path", port.path},
+               {"dst", port.dst},
+               {"patterns", port.num_patterns},
+               {"fitted_error", port.fitted_error},
+               {"held_out_error", port.held_out.all().value()},
+               {"held_out_by_workers", to_json(port.held_out)},
+               {"left_out_workers_error", port.left_out.all().value()},
+               {"left_out_by_workers", to_json(port.left_out)},
+               {"crossings", Json::array()}};
+  for (const auto& crossing : port.crossings) {
+    const bool is_onset = crossing.kind == Crossing::onset;
+    json["crossings"].push_back({{"what", is_onset ? "onset_bytes" : "recovery_gap_cycles"},
+                                 {"workers", crossing.workers},
+                                 {is_onset ? "gap_cycles" : "bytes", crossing.at},
+                                 {"measured", crossing.measured},
+                                 {"predicted", crossing.predicted}});
+  }
+  return json;
+}
+
+// How well fits predict what they have not seen.
+void hold_out(const FitOptions& options) {
+  const auto samples = read_samples(options.samples);
+  const Machine machine = base_machine(samples, options.machine, options.samples);
+  const FitContext context{machine.sm_clock, machine.sm_groups};
+  Json document = new_document("held_out_error");
+  document["chip"] = machine.chip;
+  document["samples"] = std::filesystem::path(options.samples).filename().string();
+  document["folds"] = options.folds;
+  document["ports"] = Json::array();
+  Table table({"port", "patterns", "held out", "by SMs", "SMs left out", "by SMs", "onset", "recovery"}, "lrrlrlrr");
+  const auto percent = [](double error) { return fmt::format("{:.1f} %", 100 * error); };
+  const auto by_workers = [](const ErrorByWorkers& error) {
+    std::string text;
+    for (const auto& [workers, mean] : error.by_workers()) {
+      text += fmt::format("{}{}:{:.1f}", text.empty() ? "" : " ", workers, 100 * mean.value());
+    }
+    return text;
+  };
+  const auto groups = group_ports(samples);
+  Progress progress("fit");
+  double number = 0;
+  for (const auto& group : groups) {
+    const auto update = [&](double done) { progress.update((number + done) / static_cast<double>(groups.size())); };
+    ++number;
+    if (!can_hold_out(group.samples, options.folds)) continue;
+    const auto port = xs::hold_out(group.samples, group.path, group.dst, context, options.folds, update);
+    table.add({group.path + " to " + group.dst, std::to_string(port.num_patterns), percent(port.held_out.all().value()),
+               by_workers(port.held_out), percent(port.left_out.all().value()), by_workers(port.left_out),
+               percent(port.mean_off(Crossing::onset)), percent(port.mean_off(Crossing::recovery))});
+    document["ports"].push_back(to_json(port));
+  }
+  if (options.json) return print(document);
+  fmt::print(
+      "{}held out: whole (bytes, gap) patterns in {} parts; SMs left out: one worker count at a time; onset, recovery: "
+      "how far those of the held-out predictions are from the measured ones\n",
+      table.text(), options.folds);
 }
 
 struct PredictOptions {
@@ -106,7 +219,7 @@ void predict_samples(const Machine& machine, const PredictOptions& options) {
   Table table({"port", "SMs", "patterns", "mean error"});
   double sum = 0;
   for (const auto& port : samples.ports) {
-    const auto params = machine.port(port.path, port.dst, port.workers);
+    const auto params = machine.port(port.path, port.dst);
     const double error = mean_abs_rel_error(params, machine.sm_clock, port.patterns);
     sum += error;
     document["ports"].push_back({{"path", port.path},
@@ -125,13 +238,14 @@ void predict_samples(const Machine& machine, const PredictOptions& options) {
 }
 
 void predict_pattern(const Machine& machine, const PredictOptions& options) {
-  const auto port = machine.port(options.path, options.dst, options.workers);
+  require(options.workers <= machine.num_sms, "--workers {}: {} has {} SMs", options.workers, machine.name,
+          machine.num_sms);
+  const auto port = machine.port(options.path, options.dst);
   const BurstPattern pattern{options.workers, {options.bytes}, {options.gap_cycles}, options.bursts};
   const auto result = predict(port, machine.sm_clock, pattern);
   const Cycles stall = result.mean_issue - result.free;
-  // After this gap everything of the burst has drained: the next one is as fast as the first.
-  const Nanos drained = Bytes{options.bytes * options.workers} / port.drain;
-  const Cycles recovery = max(Cycles{0}, drained * machine.sm_clock - result.first_issue);
+  const Bytes onset = onset_bytes(port, machine.sm_clock, pattern);
+  const Cycles recovery = recovery_gap(port, machine.sm_clock, pattern);
   if (options.json) {
     Json document = new_document("prediction");
     document["machine"] = machine.name;
@@ -146,6 +260,7 @@ void predict_pattern(const Machine& machine, const PredictOptions& options) {
     document["first_issue_cycles"] = result.first_issue.value;
     document["last_issue_cycles"] = result.last_issue.value;
     document["remote_visible_after_last_ns"] = result.visible_after_last.value;
+    document["onset_bytes"] = onset.value;
     document["recovery_gap_cycles"] = recovery.value;
     return print(document);
   }
@@ -158,9 +273,11 @@ void predict_pattern(const Machine& machine, const PredictOptions& options) {
   row("mean", result.mean_issue);
   row("first", result.first_issue);
   row("last", result.last_issue);
-  row("recovery gap", recovery);
   fmt::print("{} on {}: {} SMs x {:.0f} bytes, gap {:.0f} cycles, {} bursts\n{}", port_name(port), machine.name,
              options.workers, options.bytes, options.gap_cycles, options.bursts, table.text());
+  fmt::print("onset: with this gap bursts from {:.0f} bytes stall; recovery: {:.0f} bytes do not stall after gaps of "
+             "{:.0f} cycles\n",
+             onset.value, options.bytes, recovery.value);
   fmt::print("=> {}\n",
              stall.value < 0.1 * result.free.value
                  ? "The link keeps up: these stores cost their issue time only."
@@ -170,18 +287,16 @@ void predict_pattern(const Machine& machine, const PredictOptions& options) {
 }  // namespace
 
 void add_fit(CLI::App& app) {
-  struct Options {
-    std::string samples, output, machine;
-    bool json = false;
-  };
   auto* command = app.add_subcommand("fit", "Port parameters from measured bursts and gaps");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<FitOptions>();
   add_file(*command, "samples", options->samples, "CSV of a probe (data/README.md has the columns)")->required();
   add_file(*command, "-o,--output", options->output, "Write the machine profile to this file");
   command->add_option("--machine", options->machine,
-                      "Profile that gives compute rates; default: the known profile of the samples' chip");
+                      "Profile that gives compute rates and SM groups; default: the known profile of the samples' chip");
   add_json(*command, options->json);
-  command->callback([options] { fit(options->samples, options->output, options->machine, options->json); });
+  add_number(*command, "--hold-out", options->folds, 2, 100,
+             "Instead: how well fits predict patterns, in so many parts, and worker counts that they have not seen");
+  command->callback([options] { options->folds > 0 ? hold_out(*options) : fit(*options); });
 }
 
 void add_predict(CLI::App& app) {

@@ -146,7 +146,7 @@ Prediction predict_full(const MoeCase& layer, const MoeOptions& options) {
   const auto& machine = layer.machine;
   const auto bytes = bytes_of(options.dtype);
   const double flops_per_ns = machine.rate(options.dtype).value * machine.num_sms * machine.sm_clock.value;
-  const auto drain = machine.port(options.path, options.dst, machine.num_sms).drain;
+  const auto drain = machine.port(options.path, options.dst).drain;
   Prediction prediction{rho(problem.shape(), problem.num_ranks(), bytes.combine, flops_per_ns, drain.value), {}, {}};
   std::vector<Order> orders{{OrderKind::serial}, {OrderKind::wave, default_experts_per_wave(problem, machine.num_sms)}};
   if (std::ranges::find(orders, layer.order) == orders.end()) orders.push_back(layer.order);

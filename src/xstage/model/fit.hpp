@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <span>
+
 #include "xstage/model/machine.hpp"
 #include "xstage/model/samples.hpp"
 
@@ -7,12 +10,22 @@
 
 namespace xs {
 
-// Plain Burst-Gap, one port and worker count at a time: free issue time, drain and capacity that minimise the mean
-// absolute relative error of the mean issue time over all patterns (NLopt's CRS2, then Sbplx;
-// deterministic). Patterns that await a completion show the free issue and the capacity, those that do not show drain.
-FittedPort fit_port(const PortSamples& samples, GigaHertz sm_clock);
+// What samples do not say about themselves.
+struct FitContext {
+  GigaHertz sm_clock;
+  std::vector<int> sm_groups = {};  // Machine::sm_groups
+};
+
+using FitProgress = std::function<void(double done)>;  // 0 to 1
+
+// One set of parameters for all worker counts of one path and destination: minimises the mean absolute relative error
+// of the mean issue time over all patterns, with a little weight on the time until the awaited completion (NLopt's
+// Sbplx over logarithms, from the best of a few capacities; deterministic). Intervals are those of least squares with
+// residuals clustered by (bytes, gap), a sandwich estimate at the minimum.
+FittedPort fit_port(std::span<const PatternSample> samples, const std::string& path, const std::string& dst,
+                    const FitContext& context, const FitProgress& progress = {});
 
 // Mean over the patterns of |predicted - measured| / measured, of the mean issue time.
-double mean_abs_rel_error(const PortParams& params, GigaHertz sm_clock, const std::vector<PatternSample>& patterns);
+double mean_abs_rel_error(const PortParams& params, GigaHertz sm_clock, std::span<const PatternSample> samples);
 
 }  // namespace xs

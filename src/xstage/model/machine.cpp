@@ -1,8 +1,7 @@
 #include "xstage/model/machine.hpp"
 
-#include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <set>
 
 #include "xstage/core/embedded.hpp"
 #include "xstage/core/json.hpp"
@@ -10,17 +9,14 @@
 namespace xs {
 namespace {
 
-PortParams between(const PortParams& a, const PortParams& b, int workers) {
-  const double t = (std::log(workers) - std::log(a.workers)) / (std::log(b.workers) - std::log(a.workers));
-  const auto mix = [t](auto x, auto y) { return x * (1 - t) + y * t; };
-  PortParams mixed = a;
-  mixed.workers = workers;
-  mixed.burst_overhead = mix(a.burst_overhead, b.burst_overhead);
-  mixed.free_issue = mix(a.free_issue, b.free_issue);
-  mixed.drain = mix(a.drain, b.drain);
-  mixed.capacity = mix(a.capacity, b.capacity);
-  mixed.visible_latency = mix(a.visible_latency, b.visible_latency);
-  return mixed;
+// The copy size in the name of a bulk path, "bulk8192"; 0 for other paths.
+double copy_size(const std::string& path) {
+  constexpr std::string_view kBulk = "bulk";
+  std::int64_t size = 0;
+  const char* last = path.data() + path.size();
+  if (!path.starts_with(kBulk)) return 0;
+  const auto [end, error] = std::from_chars(path.data() + kBulk.size(), last, size);
+  return error == std::errc() && end == last && size > 0 ? static_cast<double>(size) : 0;
 }
 
 FittedPort port_from_json(const Json& json, const std::string& where) {
@@ -28,15 +24,31 @@ FittedPort port_from_json(const Json& json, const std::string& where) {
   PortParams& params = port.params;
   params.path = field<std::string>(json, "path", where);
   params.dst = field<std::string>(json, "dst", where);
-  params.workers = field_at_least(1, json, "workers", where);
   params.burst_overhead = {field_at_least(0.0, json, "burst_overhead_cycles", where)};
   params.free_issue = {positive_field(json, "free_issue_bytes_per_cycle", where)};
+  if (json.contains("engine_capacity_bytes")) {
+    params.engine = {positive_field(json, "engine_bytes_per_cycle", where)};
+    params.engine_capacity = {positive_field(json, "engine_capacity_bytes", where)};
+  }
   params.drain = {positive_field(json, "drain_bytes_per_ns", where)};
   params.capacity = {positive_field(json, "capacity_bytes", where)};
+  if (json.contains("worker_capacity_bytes")) {
+    params.worker_capacity = {positive_field(json, "worker_capacity_bytes", where)};
+  }
+  params.disorder = field_at_least(0.0, json, "disorder", where);
   params.visible_latency = {field_at_least(0.0, json, "visible_latency_ns", where)};
+  params.group_fairness = field_at_least(0.0, json, "group_fairness", where);
+  params.spread = field_at_least(0.0, json, "spread", where);
   port.num_patterns = field_at_least(0, json, "patterns", where);
   port.mean_abs_rel_error = field_at_least(0.0, json, "mean_abs_rel_error", where);
   port.saturated = field<bool>(json, "saturated", where);
+  for (const auto& entry : json.contains("intervals") ? field<std::vector<Json>>(json, "intervals", where)
+                                                      : std::vector<Json>()) {
+    const auto place = fmt::format("{}: intervals[{}]", where, port.parameters.size());
+    const auto number = [&](const char* name) { return field_at_least(0.0, entry, name, place); };
+    port.parameters.push_back({field<std::string>(entry, "name", place), number("value"), number("low"), number("high"),
+                               field<bool>(entry, "identified", place)});
+  }
   return port;
 }
 
@@ -51,6 +63,10 @@ Machine machine_from_json(const Json& json, const std::string& where) {
   machine.sm_clock = {positive_field(json, "sm_clock_ghz", where)};
   machine.memory = {positive_field(json, "memory_bytes_per_ns", where)};
   machine.memory_source = field<std::string>(json, "memory_source", where);
+  if (json.contains("sm_groups")) machine.sm_groups = field<std::vector<int>>(json, "sm_groups", where);
+  require(machine.sm_groups.empty() || machine.sm_groups.size() == static_cast<std::size_t>(machine.num_sms),
+          "{}: \"sm_groups\" should have one entry for each of {} SMs, found {}", where, machine.num_sms,
+          machine.sm_groups.size());
   for (const auto& rate : field<std::vector<Json>>(json, "compute", where)) {
     const auto place = fmt::format("{}: compute[{}]", where, machine.compute.size());
     machine.compute.push_back({field<std::string>(rate, "dtype", place),
@@ -65,20 +81,29 @@ Machine machine_from_json(const Json& json, const std::string& where) {
 
 }  // namespace
 
-PortParams Machine::port(const std::string& path, const std::string& dst, int workers) const {
-  std::vector<const PortParams*> fitted;
-  std::set<std::string> others;
+PortParams Machine::port(const std::string& path, const std::string& dst) const {
+  std::vector<std::string> others;
+  const PortParams* nearest = nullptr;
+  double factor = 1;
   for (const auto& port : ports) {
-    others.insert(port.params.path + " to " + port.params.dst);
-    if (port.params.path == path && port.params.dst == dst) fitted.push_back(&port.params);
+    const auto& known = port.params;
+    others.push_back(known.path + " to " + known.dst);
+    if (known.dst != dst) continue;
+    const double wanted_size = copy_size(path), known_size = copy_size(known.path);
+    if (known.path != path && (wanted_size == 0 || known_size == 0)) continue;
+    const double scale = known.path == path ? 1 : wanted_size / known_size;
+    if (nearest != nullptr && std::abs(std::log(scale)) >= std::abs(std::log(factor))) continue;
+    nearest = &known;
+    factor = scale;
   }
-  require(!fitted.empty(), "machine {}: no port for path {} to {}; it has: {}. Measure one and run xstage fit", name,
+  require(nearest != nullptr, "machine {}: no port for path {} to {}; it has: {}. Measure one and run xstage fit", name,
           path, dst, fmt::join(others, ", "));
-  std::ranges::sort(fitted, {}, &PortParams::workers);
-  const auto above = std::ranges::find_if(fitted, [&](auto* port) { return port->workers >= workers; });
-  if (above == fitted.end()) return *fitted.back();
-  if (above == fitted.begin() || (*above)->workers == workers) return **above;
-  return between(**(above - 1), **above, workers);
+  PortParams params = *nearest;
+  params.path = path;
+  params.free_issue = params.free_issue * factor;
+  params.engine_capacity = params.engine_capacity * factor;
+  params.groups = sm_groups;
+  return params;
 }
 
 FlopsPerCycle Machine::rate(const std::string& dtype) const {
@@ -122,6 +147,7 @@ Json to_json(const Machine& machine) {
   json["sm_clock_ghz"] = machine.sm_clock.value;
   json["memory_bytes_per_ns"] = machine.memory.value;
   json["memory_source"] = machine.memory_source;
+  if (!machine.sm_groups.empty()) json["sm_groups"] = machine.sm_groups;
   json["compute"] = Json::array();
   for (const auto& rate : machine.compute) {
     json["compute"].push_back(
@@ -130,17 +156,33 @@ Json to_json(const Machine& machine) {
   json["ports"] = Json::array();
   for (const auto& port : machine.ports) {
     const auto& params = port.params;
-    json["ports"].push_back({{"path", params.path},
-                             {"dst", params.dst},
-                             {"workers", params.workers},
-                             {"burst_overhead_cycles", params.burst_overhead.value},
-                             {"free_issue_bytes_per_cycle", params.free_issue.value},
-                             {"drain_bytes_per_ns", params.drain.value},
-                             {"capacity_bytes", params.capacity.value},
-                             {"visible_latency_ns", params.visible_latency.value},
-                             {"patterns", port.num_patterns},
-                             {"mean_abs_rel_error", port.mean_abs_rel_error},
-                             {"saturated", port.saturated}});
+    Json entry = {{"path", params.path},
+                  {"dst", params.dst},
+                  {"burst_overhead_cycles", params.burst_overhead.value},
+                  {"free_issue_bytes_per_cycle", params.free_issue.value},
+                  {"drain_bytes_per_ns", params.drain.value},
+                  {"capacity_bytes", params.capacity.value},
+                  {"worker_capacity_bytes", params.worker_capacity.value},
+                  {"disorder", params.disorder},
+                  {"visible_latency_ns", params.visible_latency.value},
+                  {"group_fairness", params.group_fairness},
+                  {"spread", params.spread},
+                  {"patterns", port.num_patterns},
+                  {"mean_abs_rel_error", port.mean_abs_rel_error},
+                  {"saturated", port.saturated},
+                  {"intervals", Json::array()}};
+    if (params.engine_capacity > Bytes{0}) {
+      entry["engine_bytes_per_cycle"] = params.engine.value;
+      entry["engine_capacity_bytes"] = params.engine_capacity.value;
+    }
+    for (const auto& parameter : port.parameters) {
+      entry["intervals"].push_back({{"name", parameter.name},
+                                    {"value", parameter.value},
+                                    {"low", parameter.low},
+                                    {"high", parameter.high},
+                                    {"identified", parameter.identified}});
+    }
+    json["ports"].push_back(std::move(entry));
   }
   return json;
 }

@@ -18,12 +18,22 @@ struct ComputeRate {
   std::string source;    // where the number comes from
 };
 
+// A fitted number and where the truth may lie: 95 %, from the scatter of the residuals.
+struct FittedParameter {
+  std::string name;  // as in the profile
+  double value;
+  double low;
+  double high;
+  bool identified;  // false: the samples would be told as well by a very different value
+};
+
 struct FittedPort {
   PortParams params;
   int num_patterns = 0;           // that the fit saw
   double mean_abs_rel_error = 0;  // of the mean issue time, on those
   bool saturated = false;         // false: the samples do not show a full port; drain is the throughput
                                   // seen and capacity the largest burst, both lower bounds
+  std::vector<FittedParameter> parameters = {};
 };
 
 struct Machine {
@@ -36,12 +46,14 @@ struct Machine {
   GigaHertz sm_clock;
   BytesPerNano memory;  // reads of device memory by all SMs
   std::string memory_source;
+  // Group of SMs (GPC) of the i-th SM that a growing grid is placed on; empty: not known.
+  std::vector<int> sm_groups;
   std::vector<FittedPort> ports;
   std::vector<ComputeRate> compute;
 
-  // Parameters for `workers` SMs; between two fitted worker counts they are interpolated over log(workers), beyond
-  // them the nearest is taken. Throws and lists what there is.
-  PortParams port(const std::string& path, const std::string& dst, int workers) const;
+  // Bulk copies of another size than the measured one cost the same issue per copy, and as many of them wait in the
+  // SM: "bulk4096" follows from "bulk8192". Throws and lists what there is.
+  PortParams port(const std::string& path, const std::string& dst) const;
   FlopsPerCycle rate(const std::string& dtype) const;
 };
 

@@ -20,7 +20,8 @@ class Simulation {
     timeline_.workers_per_rank = options.workers_per_rank;
     flags_.resize(schedule.ranks.size() * static_cast<std::size_t>(num_flags_));
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-      ranks_.emplace_back(PortPool(machine.port, machine.sm_clock), options.workers_per_rank);
+      ranks_.emplace_back(PortPool(machine.port, machine.sm_clock, options.workers_per_rank),
+                          options.workers_per_rank);
     }
   }
 
@@ -161,7 +162,7 @@ class Simulation {
     PortPool& port = ranks_[rank].port;
     worker.store_free = now_ + local_time + (remote > Bytes{0} ? port.free_time(remote) : Nanos{0});
     if (remote > Bytes{0}) {
-      port.begin(static_cast<int>(index), remote, now_ + local_time);
+      port.begin(static_cast<int>(index), remote, now_ + local_time, static_cast<std::int64_t>(worker.claim));
       watch(rank);
       return;
     }
@@ -182,16 +183,16 @@ class Simulation {
   void step_port(const Event& event) {
     RankState& state = ranks_[event.rank];
     if (event.version != state.port_version) return;
-    ended_.clear();
-    state.port.step(ended_);
+    reached_.clear();
+    state.port.step(reached_);
     if (options_.record_levels) {
       timeline_.levels.push_back({static_cast<std::int32_t>(event.rank), now_, state.port.outstanding()});
     }
-    for (const auto& issued : ended_) {
-      const auto index = static_cast<std::size_t>(issued.worker);
-      push({issued.remote_visible, 0, EventKind::visible, event.rank, 0, state.workers[index].claim});
-      timeline_.makespan = max(timeline_.makespan, issued.remote_visible);
-      finish(event.rank, index, issued.end);
+    for (const auto& reached : reached_) {
+      if (reached.level == Completion::issued) finish(event.rank, static_cast<std::size_t>(reached.worker), reached.at);
+      if (reached.level != Completion::remote_visible) continue;
+      push({reached.at, 0, EventKind::visible, event.rank, 0, static_cast<std::size_t>(reached.tag)});
+      timeline_.makespan = max(timeline_.makespan, reached.at);
     }
     watch(event.rank);
   }
@@ -225,7 +226,7 @@ class Simulation {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::int64_t sequence_ = 0;
   Nanos now_{0};
-  std::vector<PortPool::Issued> ended_;
+  std::vector<PortPool::Event> reached_;
   Timeline timeline_;
 };
 
@@ -233,7 +234,7 @@ class Simulation {
 
 SimMachine sim_machine(const Machine& machine, const std::string& dtype, const std::string& path,
                        const std::string& dst, int workers) {
-  return {machine.sm_clock, machine.rate(dtype), machine.memory / workers, machine.port(path, dst, workers)};
+  return {machine.sm_clock, machine.rate(dtype), machine.memory / workers, machine.port(path, dst)};
 }
 
 Timeline simulate(const Schedule& schedule, const SimMachine& machine, const SimOptions& options) {
