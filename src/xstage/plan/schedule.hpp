@@ -45,14 +45,22 @@ struct Raise {
 };
 
 struct Send {
-  std::int32_t rank;  // may be the own rank: a local store
+  std::int32_t rank;  // may be the own rank: a local store; of a pull, where the bytes come from
   std::int64_t bytes;
+};
+
+// How a task's bytes reach other ranks.
+enum class Route : std::uint8_t {
+  store,  // its worker stores them when it has computed
+  copy,   // the rank's copy engine moves them then; the worker goes on
+  pull,   // the other way: the worker loads them from their ranks before it computes, over those ranks' links
 };
 
 // What a task costs besides its sends.
 struct Work {
   double flops;       // of the full tile, padding included: that is what a tensor core executes
   double load_bytes;  // operands from device memory, without padding
+  Route route = Route::store;
 };
 
 // Every (block, tile) of a grid is one task of one rank.

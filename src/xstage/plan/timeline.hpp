@@ -43,6 +43,8 @@ struct Timeline {
   int workers_per_rank = 0;
   Nanos makespan{0};
   std::vector<Span> spans;        // of one worker: in order, without overlap
+  // [rank] time of all its workers by kind; empty: the sum of the spans
+  std::vector<std::array<Nanos, kNumSpanKinds>> totals;
   std::vector<PortLevel> levels;  // in order of time; empty where nobody looked
   // [rank]; empty where nobody looked
   std::vector<Nanos> link_busy;    // time during which the rank's port drained
@@ -59,5 +61,7 @@ struct Breakdown {
 };
 
 Breakdown breakdown(const Timeline& timeline);
+// Of each rank alone, over the same makespan.
+std::vector<Breakdown> breakdown_by_rank(const Timeline& timeline);
 
 }  // namespace xs

@@ -16,32 +16,50 @@ class Simulation {
  public:
   Simulation(const Schedule& schedule, const SimMachine& machine, const SimOptions& options)
       : schedule_(schedule), machine_(machine), options_(options), num_flags_(schedule.num_flags()) {
-    timeline_.num_ranks = static_cast<int>(schedule.ranks.size());
+    const auto num_ranks = schedule.ranks.size();
+    timeline_.num_ranks = static_cast<int>(num_ranks);
     timeline_.workers_per_rank = options.workers_per_rank;
-    flags_.resize(schedule.ranks.size() * static_cast<std::size_t>(num_flags_));
-    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-      ranks_.emplace_back(PortPool(machine.port, machine.sm_clock, options.workers_per_rank),
-                          options.workers_per_rank);
+    timeline_.totals.resize(num_ranks);
+    flags_.resize(num_ranks * static_cast<std::size_t>(num_flags_));
+    PortParams pull = machine.port;  // a peer's loads: as fast as its stores, all served alike
+    pull.burst_overhead = {0};
+    pull.engine_capacity = {0};
+    pull.group_fairness = pull.spread = 0;
+    for (std::size_t rank = 0; rank < num_ranks; ++rank) {
+      const auto condition = options.ranks.empty() ? RankCondition{} : options.ranks[rank];
+      const GigaHertz clock = machine.sm_clock * condition.clock_factor;
+      RankState& state = ranks_.emplace_back(PortPool(machine.port, clock, options.workers_per_rank), clock,
+                                             options.workers_per_rank);
+      if (machine.copy_engine) state.copy_engine = state.port.add_workers(*machine.copy_engine, 1);
+      if (has_pulls()) state.pullers = state.port.add_workers(pull, timeline_.num_ranks * options.workers_per_rank);
+      push({condition.start, 0, EventKind::begin, rank, 0, 0});
     }
   }
 
   Timeline run() {
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      for (std::size_t worker = 0; worker < ranks_[rank].workers.size(); ++worker) claim(rank, worker);
-    }
     while (!events_.empty()) {
       const Event event = events_.top();
       events_.pop();
       now_ = event.at;
       switch (event.kind) {
+        case EventKind::begin:
+          begin(event.rank);
+          break;
+        case EventKind::arrived:
+          compute(event.rank, event.worker);
+          break;
         case EventKind::computed:
-          store(event.rank, event.worker);
+          computed(event.rank, event.worker);
           break;
         case EventKind::port:
-          step_port(event);
+          step_port(event.rank);
           break;
         case EventKind::stored:
-          publish_locally(event.rank, event.worker);
+          if (!is_copied(event.rank, event.claim)) raise(event.rank, event.claim, Target::peers);  // nothing to wait for
+          stored(event.rank, event.worker);
+          break;
+        case EventKind::raised:
+          raise(event.rank, event.claim, Target::own_rank);
           break;
         case EventKind::visible:
           raise(event.rank, event.claim, Target::peers);
@@ -60,17 +78,24 @@ class Simulation {
 
  private:
   struct Worker {
-    std::size_t claim = 0;
+    std::size_t claim = 0;  // that it waits for or computes
     std::size_t next_static = 0;
-    Nanos since{0};       // end of its last span
-    Nanos store_free{0};  // when the current store would end without a stall
+    Nanos since{0};                    // end of its last span
+    Nanos store_free{0};               // when the first of its stores would end without a stall
+    std::vector<std::size_t> storing;  // claims whose stores have not issued, the first of which stores
+    int pulls = 0;                     // that have not arrived
+    bool blocked = false;              // by its stores
   };
   struct RankState {
-    RankState(PortPool pool, int num_workers) : port(std::move(pool)), workers(static_cast<std::size_t>(num_workers)) {
+    RankState(PortPool pool, GigaHertz sm_clock, int num_workers)
+        : port(std::move(pool)), clock(sm_clock), workers(static_cast<std::size_t>(num_workers)) {
       for (std::size_t i = 0; i < workers.size(); ++i) workers[i].next_static = i;
     }
     PortPool port;
-    std::int64_t port_version = 0;  // of the port's next event; older ones in the queue are stale
+    GigaHertz clock;
+    Nanos port_event = kNever;  // when it will be looked at; never later than its next event
+    int copy_engine = -1, pullers = -1;  // among the port's workers, the first of them
+    std::queue<std::size_t> copies;      // claims whose bytes wait for the copy engine, the first of which moves
     std::size_t next_claim = 0;
     std::size_t num_done = 0;
     int computing = 0;   // workers
@@ -82,21 +107,27 @@ class Simulation {
     std::int64_t value = 0;
     std::vector<std::size_t> waiters;  // workers of the rank
   };
-  enum class EventKind { computed, stored, port, visible };
+  enum class EventKind { begin, arrived, computed, stored, port, raised, visible };
   enum class Target { own_rank, peers };
   struct Event {
     Nanos at;
     std::int64_t sequence;
     EventKind kind;
     std::size_t rank;
-    std::size_t worker;        // computed, stored
-    std::size_t claim;         // visible
-    std::int64_t version = 0;  // port
+    std::size_t worker;  // arrived, computed, stored
+    std::size_t claim;   // stored, raised, visible
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : sequence > other.sequence; }
   };
 
+  const RankSchedule& tasks(std::size_t rank) const { return schedule_.ranks[rank]; }
   Flag& flag(std::size_t rank, std::int32_t index) {
     return flags_[rank * static_cast<std::size_t>(num_flags_) + static_cast<std::size_t>(index)];
+  }
+
+  bool has_pulls() const {
+    return std::ranges::any_of(schedule_.ranks, [](const RankSchedule& rank) {
+      return std::ranges::any_of(rank.work, [](const Work& work) { return work.route == Route::pull; });
+    });
   }
 
   void push(Event event) {
@@ -113,21 +144,30 @@ class Simulation {
   }
 
   // Ends the worker's current span at `end`; spans of no length are not recorded.
-  void span(std::size_t rank, std::size_t index, SpanKind kind, Nanos end) {
+  void span(std::size_t rank, std::size_t index, SpanKind kind, Nanos end, std::size_t claim) {
     Worker& worker = ranks_[rank].workers[index];
     if (end <= worker.since) return;
-    const Task& task = schedule_.ranks[rank].tasks[worker.claim];
-    timeline_.spans.push_back({static_cast<std::int32_t>(rank), static_cast<std::int32_t>(index), kind, task,
-                               static_cast<std::int64_t>(worker.claim), worker.since, end});
+    timeline_.totals[rank][static_cast<std::size_t>(kind)] += end - worker.since;
+    if (options_.record_spans) {
+      timeline_.spans.push_back({static_cast<std::int32_t>(rank), static_cast<std::int32_t>(index), kind,
+                                 tasks(rank).tasks[claim], static_cast<std::int64_t>(claim), worker.since, end});
+    }
     worker.since = end;
     timeline_.makespan = max(timeline_.makespan, end);
+  }
+
+  void begin(std::size_t rank) {
+    for (std::size_t index = 0; index < ranks_[rank].workers.size(); ++index) {
+      ranks_[rank].workers[index].since = now_;
+      claim(rank, index);
+    }
   }
 
   void claim(std::size_t rank, std::size_t index) {
     RankState& state = ranks_[rank];
     Worker& worker = state.workers[index];
     std::size_t& next = options_.claim == Claim::fixed ? worker.next_static : state.next_claim;
-    if (next >= schedule_.ranks[rank].tasks.size()) return;
+    if (next >= tasks(rank).tasks.size()) return;
     worker.claim = next;
     next += options_.claim == Claim::fixed ? state.workers.size() : 1;
     start(rank, index);
@@ -135,84 +175,172 @@ class Simulation {
 
   void start(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
-    for (const auto& wait : schedule_.ranks[rank].waits[worker.claim]) {
+    for (const auto& wait : tasks(rank).waits[worker.claim]) {
       Flag& waited = flag(rank, wait.flag);
       if (waited.value >= wait.count) continue;
       waited.waiters.push_back(index);
       return;
     }
-    span(rank, index, SpanKind::dependency, now_);
-    const Work& work = schedule_.ranks[rank].work[worker.claim];
-    const Nanos products = Flops{work.flops} / machine_.rate / machine_.sm_clock;
-    const Nanos operands = Bytes{work.load_bytes} / machine_.memory;
-    span(rank, index, SpanKind::operand_stall, now_ + max(Nanos{0}, operands - products));
-    span(rank, index, SpanKind::compute, now_ + max(products, operands));
-    change_computing(rank, 1);
-    push({now_ + max(products, operands), 0, EventKind::computed, rank, index, 0});
+    span(rank, index, SpanKind::dependency, now_, worker.claim);
+    tasks(rank).work[worker.claim].route == Route::pull ? pull(rank, index) : compute(rank, index);
   }
 
-  void store(std::size_t rank, std::size_t index) {
+  void pull(std::size_t rank, std::size_t index) {
+    Worker& worker = ranks_[rank].workers[index];
+    const auto puller = rank * ranks_[rank].workers.size() + index;
+    for (const auto& send : tasks(rank).sends[worker.claim]) {
+      const auto source = static_cast<std::size_t>(send.rank);
+      if (source == rank) continue;  // own rows lie here
+      RankState& from = ranks_[source];
+      from.port.begin(from.pullers + static_cast<int>(puller), Bytes{static_cast<double>(send.bytes)}, now_);
+      watch(source);
+      ++worker.pulls;
+    }
+    if (worker.pulls == 0) compute(rank, index);
+  }
+
+  void compute(std::size_t rank, std::size_t index) {
+    RankState& state = ranks_[rank];
+    const std::size_t claim = state.workers[index].claim;
+    const Work& work = tasks(rank).work[claim];
+    const Nanos products = Flops{work.flops} / machine_.rate / state.clock;
+    const Nanos operands = Bytes{work.load_bytes} / machine_.memory;
+    span(rank, index, SpanKind::operand_stall, now_ + max(Nanos{0}, operands - products), claim);
+    span(rank, index, SpanKind::compute, now_ + max(products, operands), claim);
+    change_computing(rank, 1);
+    push({now_ + max(products, operands), 0, EventKind::computed, rank, index, claim});
+  }
+
+  void computed(std::size_t rank, std::size_t index) {
     change_computing(rank, -1);
     Worker& worker = ranks_[rank].workers[index];
-    Bytes remote{0}, local{0};
-    for (const auto& send : schedule_.ranks[rank].sends[worker.claim]) {
-      (static_cast<std::size_t>(send.rank) == rank ? local : remote) += Bytes{static_cast<double>(send.bytes)};
+    worker.storing.push_back(worker.claim);
+    if (worker.storing.size() == 1) store(rank, index);
+    if (worker.storing.size() < static_cast<std::size_t>(options_.tiles_in_flight)) {
+      claim(rank, index);
+    } else {
+      worker.blocked = true;
     }
-    const Nanos local_time = local / (machine_.port.free_issue * machine_.sm_clock);
-    PortPool& port = ranks_[rank].port;
-    worker.store_free = now_ + local_time + (remote > Bytes{0} ? port.free_time(remote) : Nanos{0});
-    if (remote > Bytes{0}) {
-      port.begin(static_cast<int>(index), remote, now_ + local_time, static_cast<std::int64_t>(worker.claim));
+  }
+
+  Bytes bytes_for_peers(std::size_t rank, std::size_t claim) const {
+    Bytes bytes{0};
+    if (tasks(rank).work[claim].route == Route::pull) return bytes;
+    for (const auto& send : tasks(rank).sends[claim]) {
+      if (static_cast<std::size_t>(send.rank) != rank) bytes += Bytes{static_cast<double>(send.bytes)};
+    }
+    return bytes;
+  }
+
+  bool is_copied(std::size_t rank, std::size_t claim) const {
+    return tasks(rank).work[claim].route == Route::copy && bytes_for_peers(rank, claim) > Bytes{0};
+  }
+
+  // The stores of the first claim that has not stored.
+  void store(std::size_t rank, std::size_t index) {
+    RankState& state = ranks_[rank];
+    Worker& worker = state.workers[index];
+    const std::size_t claim = worker.storing.front();
+    const Bytes remote = bytes_for_peers(rank, claim);
+    Bytes local{0};
+    for (const auto& send : tasks(rank).sends[claim]) {
+      if (static_cast<std::size_t>(send.rank) == rank) local += Bytes{static_cast<double>(send.bytes)};
+    }
+    const Nanos local_time = local / (machine_.port.free_issue * state.clock);
+    worker.store_free = now_ + local_time;
+    if (remote > Bytes{0} && tasks(rank).work[claim].route == Route::store) {
+      worker.store_free += state.port.free_time(remote, static_cast<int>(index));
+      state.port.begin(static_cast<int>(index), remote, now_ + local_time, static_cast<std::int64_t>(claim));
       watch(rank);
       return;
     }
-    push({worker.store_free, 0, EventKind::stored, rank, index, 0});
+    if (is_copied(rank, claim)) {
+      check(state.copy_engine >= 0, "simulate: rank {}, claim {} wants a copy engine, the machine has none", rank, claim);
+      state.copies.push(claim);
+      if (state.copies.size() == 1) begin_copy(rank);
+    }
+    push({worker.store_free, 0, EventKind::stored, rank, index, claim});
   }
 
-  void publish_locally(std::size_t rank, std::size_t index) {
-    raise(rank, ranks_[rank].workers[index].claim, Target::peers);  // without bytes: nothing to wait for
-    finish(rank, index, now_);
+  void begin_copy(std::size_t rank) {
+    RankState& state = ranks_[rank];
+    const std::size_t claim = state.copies.front();
+    state.port.begin(state.copy_engine, bytes_for_peers(rank, claim), now_, static_cast<std::int64_t>(claim));
+    watch(rank);
   }
 
-  // The port's next event changes with every burst that begins or ends.
+  // Sees to it that the port's next event is taken. An event that became later is looked at in vain and asked for again.
   void watch(std::size_t rank) {
-    const Nanos at = ranks_[rank].port.next_event();
-    if (at < kNever) push({at, 0, EventKind::port, rank, 0, 0, ++ranks_[rank].port_version});
+    RankState& state = ranks_[rank];
+    const Nanos at = state.port.next_event();
+    if (at >= state.port_event) return;
+    state.port_event = at;
+    push({at, 0, EventKind::port, rank, 0, 0});
   }
 
-  void step_port(const Event& event) {
-    RankState& state = ranks_[event.rank];
-    if (event.version != state.port_version) return;
+  void step_port(std::size_t rank) {
+    RankState& state = ranks_[rank];
+    if (now_ != state.port_event) return;  // an earlier one was asked for since
+    state.port_event = kNever;
+    if (state.port.next_event() > now_) return watch(rank);
     reached_.clear();
     state.port.step(reached_);
     if (options_.record_levels) {
-      timeline_.levels.push_back({static_cast<std::int32_t>(event.rank), now_, state.port.outstanding()});
+      timeline_.levels.push_back({static_cast<std::int32_t>(rank), now_, state.port.outstanding()});
     }
     for (const auto& reached : reached_) {
-      if (reached.level == Completion::issued) finish(event.rank, static_cast<std::size_t>(reached.worker), reached.at);
-      if (reached.level != Completion::remote_visible) continue;
-      push({reached.at, 0, EventKind::visible, event.rank, 0, static_cast<std::size_t>(reached.tag)});
-      timeline_.makespan = max(timeline_.makespan, reached.at);
+      const auto claim = static_cast<std::size_t>(reached.tag);
+      if (state.pullers >= 0 && reached.worker >= state.pullers) {
+        pulled(reached, reached.worker - state.pullers);
+      } else if (reached.level == Completion::remote_visible) {
+        push({reached.at, 0, EventKind::visible, rank, 0, claim});
+        timeline_.makespan = max(timeline_.makespan, reached.at);
+      } else if (reached.level == Completion::issued && reached.worker == state.copy_engine) {
+        state.copies.pop();
+        if (!state.copies.empty()) begin_copy(rank);
+      } else if (reached.level == Completion::issued) {
+        stored(rank, static_cast<std::size_t>(reached.worker));
+      }
     }
-    watch(event.rank);
+    watch(rank);
   }
 
-  // The last store issued: own flags rise at once, the worker goes on.
-  void finish(std::size_t rank, std::size_t index, Nanos at) {
-    Worker& worker = ranks_[rank].workers[index];
-    span(rank, index, SpanKind::compute, min(at, worker.store_free));
-    span(rank, index, SpanKind::sender_stall, at);
-    ++ranks_[rank].num_done;
-    raise(rank, worker.claim, Target::own_rank);
-    claim(rank, index);
+  void pulled(const PortPool::Event& reached, int puller) {
+    if (reached.level != Completion::remote_visible) return;
+    const auto rank = static_cast<std::size_t>(puller / options_.workers_per_rank);
+    const auto index = static_cast<std::size_t>(puller % options_.workers_per_rank);
+    if (--ranks_[rank].workers[index].pulls == 0) push({reached.at, 0, EventKind::arrived, rank, index, 0});
+  }
+
+  // The last store of the worker's first storing claim issued: own flags rise, the next one stores.
+  void stored(std::size_t rank, std::size_t index) {
+    RankState& state = ranks_[rank];
+    Worker& worker = state.workers[index];
+    const std::size_t claimed = worker.storing.front();
+    worker.storing.erase(worker.storing.begin());
+    const bool was_blocked = std::exchange(worker.blocked, false);
+    timeline_.makespan = max(timeline_.makespan, now_);
+    if (was_blocked) {
+      span(rank, index, SpanKind::compute, min(now_, worker.store_free), claimed);
+      span(rank, index, SpanKind::sender_stall, now_, claimed);
+    }
+    ++state.num_done;
+    if (machine_.own_raise > Nanos{0}) {
+      push({now_ + machine_.own_raise, 0, EventKind::raised, rank, 0, claimed});
+    } else {
+      raise(rank, claimed, Target::own_rank);
+    }
+    if (!worker.storing.empty()) store(rank, index);
+    if (was_blocked) claim(rank, index);
   }
 
   void raise(std::size_t rank, std::size_t claimed, Target to) {
-    for (const auto& raise : schedule_.ranks[rank].raises[claimed]) {
+    for (const auto& raise : tasks(rank).raises[claimed]) {
       const auto target = static_cast<std::size_t>(raise.rank);
       if ((target == rank) != (to == Target::own_rank)) continue;
       Flag& raised = flag(target, raise.flag);
       raised.value += raise.add;
+      if (raised.waiters.empty()) continue;
       for (const auto waiter : std::exchange(raised.waiters, {})) start(target, waiter);
     }
   }
@@ -239,6 +367,9 @@ SimMachine sim_machine(const Machine& machine, const std::string& dtype, const s
 
 Timeline simulate(const Schedule& schedule, const SimMachine& machine, const SimOptions& options) {
   require(options.workers_per_rank >= 1, "workers must be at least 1, found {}", options.workers_per_rank);
+  require(options.tiles_in_flight >= 1, "tiles in flight must be at least 1, found {}", options.tiles_in_flight);
+  require(options.ranks.empty() || options.ranks.size() == schedule.ranks.size(),
+          "conditions of {} ranks expected, {} found", schedule.ranks.size(), options.ranks.size());
   return Simulation(schedule, machine, options).run();
 }
 
