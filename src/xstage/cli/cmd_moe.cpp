@@ -50,7 +50,7 @@ Json describe_json(const char* kind, const MoeCase& layer, const MoeOptions& opt
 void print_orders(const MoeCase& layer, const MoeOptions& options, const Prediction& prediction) {
   fmt::print("full size ({}) on {} ranks of {}, {}, {} to {}, rho {:.2f}:\n", describe(layer.model.shape),
              options.ranks, layer.machine.chip, options.dtype, options.path, options.dst, prediction.rho);
-  for (const auto& [name, time] : prediction.orders) fmt::print("  {:<10} {:>9.1f} us\n", name, time.value * 1e-3);
+  for (const auto& [name, time] : prediction.orders) fmt::print("  {:<22} {:>9.1f} us\n", name, time.value * 1e-3);
 }
 
 // The layer, where it ran and how.
@@ -61,19 +61,18 @@ std::string headline(const MoeCase& layer, const MoeOptions& options, const std:
                      options.topk_idx.empty() ? options.routing : options.topk_idx, layer.schedule_name);
 }
 
-// One sentence about the orders of the full-size layer.
+// One sentence about the orders of the full-size layer: the one that was asked for, or waves, against serial.
 std::string verdict(const Prediction& prediction) {
-  const auto& [serial_name, serial] = prediction.orders[0];
-  const auto& [wave_name, wave] = prediction.orders[1];
-  const double gain = serial / wave;
-  const auto times =
-      fmt::format("{} {:.0f} us, {} {:.0f} us", serial_name, serial.value * 1e-3, wave_name, wave.value * 1e-3);
+  const auto& [serial_name, serial] = prediction.orders.front();
+  const auto& [name, time] = prediction.orders.back();
+  const double gain = serial / time;
   const auto link = prediction.rho > 1 ? "the link drains slower than Linear-2 tiles store"
                                        : "the link drains faster than Linear-2 tiles store";
-  const auto waves = gain > 1.01   ? fmt::format("waves gain {:.1f} %", 100 * (gain - 1))
-                     : gain < 0.99 ? fmt::format("waves lose {:.1f} %", 100 * (1 / gain - 1))
-                                   : std::string("no gain expected from waves");
-  return fmt::format("{}; {} (rho {:.2f}), {}", times, link, prediction.rho, waves);
+  const auto change = gain > 1.01   ? fmt::format("{} gains {:.1f} %", name, 100 * (gain - 1))
+                      : gain < 0.99 ? fmt::format("{} loses {:.1f} %", name, 100 * (1 / gain - 1))
+                                    : fmt::format("no gain expected from {}", name);
+  return fmt::format("{} {:.0f} us, {} {:.0f} us; {} (rho {:.2f}), {}", serial_name, serial.value * 1e-3, name,
+                     time.value * 1e-3, link, prediction.rho, change);
 }
 
 void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {

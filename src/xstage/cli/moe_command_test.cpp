@@ -100,6 +100,9 @@ TEST_F(MoeCommand, TextEndsWithWhatItMeans) {
     EXPECT_NE(run.find(word), std::string::npos) << run << "lacks " << word;
   }
   EXPECT_NE(run.find(hash(kTwoRanks)), std::string::npos);
+  // The order that was asked for is the one that is compared with serial.
+  const auto lag = expect_done(kRun + kTwoRanks + Arguments{"--schedule", "lag:2"});
+  EXPECT_NE(lag.find(" us, lag:2 "), std::string::npos) << lag;
   const auto simulated = expect_done(kSimulate + kTwoRanks);
   EXPECT_NE(simulated.find("=> serial takes "), std::string::npos) << simulated;
 }
@@ -110,7 +113,8 @@ TEST_F(MoeCommand, OutputDoesNotDependOnHowItWasComputed) {
   EXPECT_EQ(hash(total), expected);
   EXPECT_EQ(hash({"--tokens-per-rank", "16", "--ranks", "2"}), expected);
   EXPECT_EQ(hash({"--tokens-per-rank", "8", "--ranks", "4"}), expected);
-  for (const char* schedule : {"wave", "wave:1", "wave:1000"}) {
+  for (const char* schedule :
+       {"wave", "wave:1000", "waves:2", "alternate", "alternate:3+own-last", "lag:1", "lag:2+own-first"}) {
     EXPECT_EQ(hash({"--tokens-per-rank", "8", "--ranks", "4", "--schedule", schedule}), expected) << schedule;
   }
   EXPECT_EQ(hash({"--tokens-per-rank", "8", "--ranks", "4", "--claim", "static", "--workers", "2"}), expected);

@@ -72,7 +72,8 @@ void add_moe_options(CLI::App& command, MoeOptions& options) {
   add_number(command, "--shrink", options.shrink, 1, 65536, "Divide hidden and intermediate by this");
   command.add_option("--routing", options.routing, "Synthetic routing (xstage list routings)")->capture_default_str();
   command
-      .add_option("--schedule", options.schedule, "Order (xstage list schedules), or file (a name with a dot or slash)")
+      .add_option("--schedule", options.schedule,
+                  "Order such as lag:8 (xstage list schedules), or file (a name with a dot or slash)")
       ->capture_default_str();
   add_file(command, "--schedule-out", options.schedule_out, "Write the explicit schedule to this file");
   command.add_option("--claim", options.claim, "How workers take tasks: static or counter")->capture_default_str();
@@ -119,7 +120,8 @@ MoeCase make_case(const MoeOptions& options) {
     layer.tasks = read_tasks(options.schedule, layer.problem);
     layer.schedule_name = std::filesystem::path(options.schedule).filename().string();
   } else {
-    layer.order = parse_order(options.schedule, default_experts_per_wave(layer.full_problem, layer.machine.num_sms));
+    const int num_sms = layer.machine.num_sms;
+    layer.order = parse_order(options.schedule, {default_experts_per_wave(layer.full_problem, num_sms), num_sms});
     layer.schedule_name = to_string(layer.order);
     require_valid(layer.schedule(), layer.schedule_name);
   }

@@ -111,9 +111,10 @@ TEST_F(Usage, UnknownNamesListTheKnownOnes) {
   };
   refuses("--model", "gpt-9", {"model", "deepseek-v3", "mixtral-8x7b"});
   refuses("--routing", "random", {"routing", "balanced", "all-to-one"});
-  refuses("--schedule", "waves", {"schedule", "serial", "wave[:N]"});
+  refuses("--schedule", "ripple", {"schedule", "serial", "wave[:N]", "lag:N", "+own-last"});
   refuses("--schedule", "wave:0", {"schedule", "N >= 1"});
   refuses("--schedule", "wave:x", {"schedule", "N >= 1"});
+  refuses("--schedule", "lag", {"schedule", "lag:N", "N >= 1", "row blocks"});
   refuses("--machine", "h2oo", {"machine", "h200"});
   refuses("--dtype", "fp3", {"dtype", "bf16", "fp8"});
   refuses("--claim", "dynamic", {"claim", "static", "counter"});

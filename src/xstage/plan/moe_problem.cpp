@@ -64,6 +64,7 @@ MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, int num_r
   offsets_.resize(rows_.size());
   blocks_.resize(index(num_ranks));
   group_blocks_.resize(index(num_ranks));
+  group_starts_.resize(index(num_ranks));
   owned_blocks_.resize(index(num_ranks) * index(num_ranks));
   for (int rank = 0; rank < num_ranks; ++rank) {
     auto& blocks = blocks_[index(rank)];
@@ -82,6 +83,8 @@ MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, int num_r
         }
       }
       prefix.push_back(static_cast<std::int32_t>(blocks.size()));
+      const std::int32_t own = row_offset(rank, expert);
+      group_starts_[index(rank)].push_back(rotation_starts(own, own + rows_of(rank, expert), total, tiling.block_rows));
     }
     max_blocks_ = std::max(max_blocks_, num_blocks(rank));
   }
@@ -122,6 +125,7 @@ Counts MoeProblem::counts(int rank) const {
   counts.num_reduce = static_cast<std::int32_t>(
       ceil_div<std::int64_t>(token_begin(rank + 1) - token_begin(rank), tiling_.reduce_tokens));
   counts.group_blocks = group_blocks_[index(rank)].data();
+  counts.group_starts = group_starts_[index(rank)].data();
   return counts;
 }
 
@@ -263,11 +267,19 @@ MoeProblem make_problem(const MoeShape& shape, const MoeTiling& tiling, int num_
 
 int default_experts_per_wave(const MoeProblem& problem, int num_sms) {
   const auto rows = std::accumulate(problem.rows().begin(), problem.rows().end(), std::int64_t{0});
-  const auto mean_rows = ceil_div<std::int64_t>(std::max<std::int64_t>(rows, 1), problem.shape().num_experts);
-  const auto blocks = ceil_div<std::int64_t>(mean_rows, problem.tiling().block_rows);
+  const std::int64_t experts = problem.shape().num_experts;
   const auto local = ceil_div(problem.shape().num_experts, problem.num_ranks());
-  const auto wanted = ceil_div<std::int64_t>(2 * num_sms, blocks * problem.counts(0).linear1_tiles);
-  return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, local));
+  if (rows < experts) return local;
+  const auto blocks = ceil_div(ceil_div(rows, experts), std::int64_t{problem.tiling().block_rows});
+  const auto tiles = blocks * problem.counts(0).linear1_tiles;
+  const auto least = static_cast<int>(std::min<std::int64_t>(ceil_div<std::int64_t>(2 * num_sms, tiles), local));
+  if (tiles >= num_sms) return least;
+  const auto in_last_wave = [&](std::int64_t wave) { return local % wave == 0 ? wave : local % wave; };
+  int best = least;
+  for (int wave = least + 1; wave <= std::min(2 * least, local); ++wave) {
+    if (in_last_wave(wave) * best > in_last_wave(best) * wave) best = wave;
+  }
+  return best;
 }
 
 double rho(const MoeShape& shape, int num_ranks, double combine_bytes, double flops_per_ns, double drain_bytes_per_ns) {

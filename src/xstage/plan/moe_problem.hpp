@@ -125,9 +125,10 @@ class MoeProblem {
   std::int64_t num_tokens_;
   std::vector<std::int32_t> rows_;
   std::vector<std::int32_t> offsets_;
-  std::vector<std::vector<MoeBlock>> blocks_;            // [rank]
-  std::vector<std::vector<std::int32_t>> group_blocks_;  // [rank][local expert], prefix sums
-  std::vector<std::int32_t> owned_blocks_;               // [holder * num_ranks + source] blocks with rows of source
+  std::vector<std::vector<MoeBlock>> blocks_;              // [rank]
+  std::vector<std::vector<std::int32_t>> group_blocks_;    // [rank][local expert], prefix sums
+  std::vector<std::vector<RotationStarts>> group_starts_;  // [rank][local expert]
+  std::vector<std::int32_t> owned_blocks_;                 // [holder * num_ranks + source] blocks with rows of source
   std::int32_t max_blocks_ = 0;
 };
 
@@ -135,7 +136,11 @@ class MoeProblem {
 std::vector<std::int32_t> count_rows(const Routing& routing, int num_experts, int num_ranks);
 MoeProblem make_problem(const MoeShape& shape, const MoeTiling& tiling, int num_ranks, const Routing& routing);
 
-// As many local experts as give every SM two Linear-1 tiles at the mean number of rows.
+// Local experts in a wave, by the rule of DeepGEMM's expert waves without its bound by a ring: the fewest that give
+// every SM two Linear-1 tiles at the mean number of rows (real experts may have half of that), and up to twice as many
+// if that makes the last wave fuller, since a partial wave leaves SMs idle. An expert that fills the SMs by itself
+// needs no fuller waves, and smaller ones find their activations in the cache. With less than one row per expert most
+// have none: all are one wave.
 int default_experts_per_wave(const MoeProblem& problem, int num_sms);
 
 // Drain demand of uninterrupted Linear-2 tiles over the link's rate: above 1, back-to-back Linear-2 tiles fill the

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <numeric>
 
@@ -234,25 +235,62 @@ TEST(MoeModels, ShrinkDividesTheMatricesOnly) {
   expect_usage_error([] { shrink({2048, 7168, 256, 8}, 7); }, {"7 does not divide"});
 }
 
-// The smallest wave that gives every SM two Linear-1 tiles, within 1 and all local experts.
-TEST(MoeProblem, DefaultWaveFillsTheSmsTwice) {
-  for (const int num_tokens : {1, 100, 4000, 40000}) {
+// Waves of a rank's experts on 148 SMs, as DeepGEMM's rule gives them with its row blocks, for 128, 512, 2048 and 8192
+// tokens of each of 8 ranks.
+TEST(MoeProblem, DefaultWavesOfPublishedModels) {
+  struct Waves {
+    const char* model;
+    std::array<int, 4> num_waves;
+  };
+  const Waves table[] = {{"deepseek-v4-flash", {2, 2, 4, 16}}, {"deepseek-v4-pro", {6, 6, 12, 24}},
+                         {"deepseek-v3", {2, 2, 8, 32}},       {"kimi-k2", {4, 4, 8, 24}},
+                         {"qwen3-235b-a22b", {1, 2, 4, 16}},   {"qwen3-30b-a3b", {1, 1, 2, 8}},
+                         {"glm-4.5", {1, 2, 5, 20}},           {"qwen3.5-397b-a17b", {2, 2, 4, 16}},
+                         {"kimi-k3", {16, 16, 28, 112}},       {"mixtral-8x7b", {1, 1, 1, 1}}};
+  constexpr std::pair<double, int> kBlockRows[] = {{8.5, 16},   {16.5, 32}, {32.5, 64}, {64.5, 96},
+                                                   {96.5, 128}, {1e9, 192}};  // up to so many rows an expert
+  for (const auto& [model, num_waves] : table) {
+    const auto shape = find_moe_model(model).shape;
+    for (std::size_t i = 0; i < num_waves.size(); ++i) {
+      const std::int64_t slots = (128 << (2 * i)) * shape.topk;  // of one rank
+      const double mean_rows = 8.0 * static_cast<double>(slots) / shape.num_experts;
+      const auto* const limit = std::ranges::find_if(kBlockRows, [&](const auto& at) { return mean_rows <= at.first; });
+      std::vector<std::int32_t> rows;
+      for (int source = 0; source < 8; ++source) {
+        for (int expert = 0; expert < shape.num_experts; ++expert) {
+          rows.push_back(static_cast<std::int32_t>(split_begin(slots, shape.num_experts, expert + 1) -
+                                                   split_begin(slots, shape.num_experts, expert)));
+        }
+      }
+      const MoeProblem problem(shape, {limit->second, 64, 128, 32}, 8, 8 * slots / shape.topk, rows);
+      EXPECT_EQ(ceil_div(shape.num_experts / 8, default_experts_per_wave(problem, 148)), num_waves[i])
+          << model << ", " << slots / shape.topk << " tokens";
+    }
+  }
+}
+
+// Every SM has two Linear-1 tiles unless all local experts have less, and no more than twice the fewest such experts
+// are in a wave. No permitted wave would leave a fuller last one.
+TEST(MoeProblem, DefaultWaveFillsTheSmsTwiceAndItsLastWave) {
+  constexpr int kLocal = 16;
+  for (const int num_tokens : {16, 100, 4000, 40000}) {
     for (const int num_sms : {1, 16, 132, 1000}) {
       const auto problem = make_problem({1024, 512, 64, 4}, {}, 4, make_routing("balanced", num_tokens, 64, 4, 1));
       const int experts = default_experts_per_wave(problem, num_sms);
-      const int blocks = ceil_div(ceil_div(num_tokens * 4, 64), problem.tiling().block_rows);
-      const int tiles = blocks * problem.counts(0).linear1_tiles;
+      const int tiles =
+          ceil_div(ceil_div(num_tokens * 4, 64), problem.tiling().block_rows) * problem.counts(0).linear1_tiles;
+      const int fewest = std::min(ceil_div(2 * num_sms, tiles), kLocal);
       SCOPED_TRACE(fmt::format("{} tokens, {} SMs: {} experts of {} tiles", num_tokens, num_sms, experts, tiles));
-      EXPECT_GE(experts, 1);
-      EXPECT_LE(experts, 16);
-      if (experts < 16) {
-        EXPECT_GE(experts * tiles, 2 * num_sms);
-      }
-      if (experts > 1) {
-        EXPECT_LT((experts - 1) * tiles, 2 * num_sms);
+      EXPECT_GE(experts, fewest);
+      EXPECT_LE(experts, tiles >= num_sms ? fewest : std::min(2 * fewest, kLocal));
+      const auto last_wave = [](int wave) { return 1.0 * (kLocal % wave == 0 ? wave : kLocal % wave) / wave; };
+      for (int wave = fewest; wave <= std::min(2 * fewest, kLocal) && tiles < num_sms; ++wave) {
+        EXPECT_GE(last_wave(experts), last_wave(wave)) << wave;
       }
     }
   }
+  const auto few = make_problem({1024, 512, 64, 4}, {}, 4, make_routing("balanced", 15, 64, 4, 1));
+  EXPECT_EQ(default_experts_per_wave(few, 1), kLocal) << "less than a row for each expert";
 }
 
 TEST(MoeProblem, RhoIsTheLinksTimeOverTheProductsTimeOfAllLinear2Tiles) {

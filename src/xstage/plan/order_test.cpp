@@ -6,39 +6,15 @@
 #include <set>
 
 #include "xstage/core/test_support.hpp"
+#include "xstage/plan/check.hpp"
 #include "xstage/plan/random_problem.hpp"
+
+// Laws of every order. What makes each order itself is in order_kinds_test.cpp.
 
 namespace xs {
 namespace {
 
-// Calls body(problem, rank, counts) for every rank of every random problem.
-template <class Body>
-void for_random_ranks(Body&& body) {
-  for_random_problems([&](const RandomProblem& random) {
-    for (int rank = 0; rank < random.problem.num_ranks(); ++rank) {
-      SCOPED_TRACE(fmt::format("rank {}", rank));
-      body(random.problem, rank, random.problem.counts(rank));
-      if (testing::Test::HasFailure()) return;
-    }
-  });
-}
-
-std::vector<Order> orders_of(const Counts& counts) {
-  std::vector<Order> orders{{OrderKind::serial}};
-  for (int experts = 1; experts <= counts.num_groups + 1; ++experts) orders.push_back({OrderKind::wave, experts});
-  return orders;
-}
-
 using TaskKey = std::tuple<TaskKind, std::int32_t, std::int32_t>;
-
-std::map<TaskKey, std::int64_t> claims_of(const std::vector<Task>& tasks) {
-  std::map<TaskKey, std::int64_t> claims;
-  for (const auto& task : tasks) {
-    const auto claim = static_cast<std::int64_t>(claims.size());
-    EXPECT_TRUE(claims.insert({{task.kind, task.block, task.tile}, claim}).second) << "twice";
-  }
-  return claims;
-}
 
 TEST(Order, HoldsEveryDispatchLinearAndReduceTileExactlyOnce) {
   for_random_ranks([](const MoeProblem& problem, int rank, const Counts& counts) {
@@ -54,9 +30,10 @@ TEST(Order, HoldsEveryDispatchLinearAndReduceTileExactlyOnce) {
     }
     for (const auto& order : orders_of(counts)) {
       SCOPED_TRACE(to_string(order));
-      const auto claims = claims_of(expand(order, counts));
       std::set<TaskKey> found;
-      for (const auto& [task, claim] : claims) found.insert(task);
+      for (const auto& task : expand(order, counts)) {
+        EXPECT_TRUE(found.insert({task.kind, task.block, task.tile}).second) << to_string(task) << " twice";
+      }
       EXPECT_EQ(found, wanted);
     }
   });
@@ -75,44 +52,6 @@ TEST(Order, FrameIsDispatchThenLinearThenReduce) {
   });
 }
 
-TEST(Order, SerialPutsAllLinear1BeforeAllLinear2) {
-  for_random_ranks([](const MoeProblem&, int, const Counts& counts) {
-    EXPECT_TRUE(std::ranges::is_sorted(expand({OrderKind::serial}, counts), {}, &Task::kind));
-  });
-}
-
-TEST(Order, WaveOfAllLocalExpertsEqualsSerial) {
-  for_random_ranks([](const MoeProblem&, int, const Counts& counts) {
-    const auto serial = expand({OrderKind::serial}, counts);
-    const auto groups = std::max(counts.num_groups, 1);
-    for (const int experts : {groups, groups + 1, 1000, 2147483647}) {
-      EXPECT_EQ(expand({OrderKind::wave, experts}, counts), serial) << experts;
-    }
-  });
-}
-
-TEST(Order, WavesAreSerialWithinConsecutiveGroupsOfExperts) {
-  for_random_ranks([](const MoeProblem& problem, int rank, const Counts& counts) {
-    for (int experts = 1; experts <= counts.num_groups; ++experts) {
-      std::vector<Task> linear;
-      for (int begin = 0; begin < counts.num_groups; begin += experts) {
-        const auto in_wave = [&](std::int32_t block) {
-          const auto local = problem.block(rank, block).expert - problem.expert_begin(rank);
-          return local >= begin && local < begin + experts;
-        };
-        for (const auto& task : expand({OrderKind::serial}, counts)) {
-          const bool is_linear = task.kind == TaskKind::linear1 || task.kind == TaskKind::linear2;
-          if (is_linear && in_wave(task.block)) linear.push_back(task);
-        }
-      }
-      auto tasks = expand({OrderKind::wave, experts}, counts);
-      std::erase_if(tasks,
-                    [](const Task& task) { return task.kind == TaskKind::dispatch || task.kind == TaskKind::reduce; });
-      EXPECT_EQ(tasks, linear) << experts << " experts per wave";
-    }
-  });
-}
-
 TEST(Order, EveryLinear2StandsBehindAllLinear1OfItsBlock) {
   for_random_ranks([](const MoeProblem&, int, const Counts& counts) {
     for (const auto& order : orders_of(counts)) {
@@ -123,6 +62,34 @@ TEST(Order, EveryLinear2StandsBehindAllLinear1OfItsBlock) {
           ASSERT_EQ(done[task.block], counts.linear1_tiles) << to_string(order) << ", block " << task.block;
         }
       }
+    }
+  });
+}
+
+// Blocks are whole and both linears take them in one sequence, so activations are used in the order of their making.
+TEST(Order, BothLinearsVisitTheBlocksInOneSequenceTileByTile) {
+  for_random_ranks([](const MoeProblem&, int, const Counts& counts) {
+    for (const auto& order : orders_of(counts)) {
+      std::map<TaskKind, std::vector<std::int32_t>> visited;
+      std::map<TaskKind, int> next_tile;
+      for (const auto& task : expand(order, counts)) {
+        if (task.kind != TaskKind::linear1 && task.kind != TaskKind::linear2) continue;
+        const int width = task.kind == TaskKind::linear1 ? counts.linear1_tiles : counts.linear2_tiles;
+        auto& tile = next_tile[task.kind];
+        if (tile == 0) visited[task.kind].push_back(task.block);
+        ASSERT_EQ(task, (Task{task.kind, visited[task.kind].back(), tile})) << to_string(order);
+        tile = (tile + 1) % width;
+      }
+      EXPECT_EQ(visited[TaskKind::linear1], visited[TaskKind::linear2]) << to_string(order);
+    }
+  });
+}
+
+TEST(Order, TheCheckerAcceptsEveryOrder) {
+  for_random_problems([](const RandomProblem& random) {
+    for (const auto& order : orders_of(random.problem.counts(0))) {
+      const auto faults = check(random.problem.schedule(order));
+      ASSERT_TRUE(faults.empty()) << to_string(order) << "\n" << faults.front().text;
     }
   });
 }
@@ -157,24 +124,34 @@ TEST(Order, DispatchOfAllRanksAtOneStepGoesToDifferentRanks) {
   });
 }
 
-constexpr std::int32_t kGroupBlocks[] = {0, 2, 2, 3};  // the second expert has no rows
-constexpr Counts kCounts{0, 2, 6, 3, 2, 1, 1, kGroupBlocks};
-constexpr Order kWave{OrderKind::wave, 1};
-static_assert(kCounts.num_tasks() == 6 + 3 * (2 + 1) + 1);
-static_assert(task_at(kWave, kCounts, 0) == Task{TaskKind::dispatch, 3, 0});
-static_assert(task_at(kWave, kCounts, 9) == Task{TaskKind::linear1, 1, 1});
-static_assert(task_at(kWave, kCounts, 10) == Task{TaskKind::linear2, 0, 0});
-static_assert(task_at(kWave, kCounts, 12) == Task{TaskKind::linear1, 2, 0});
-static_assert(task_at(kWave, kCounts, 15) == Task{TaskKind::reduce, 0, 0});
-
 TEST(Order, ExpandIsTaskAtOfEveryClaim) {
-  for (const auto& order : {Order{OrderKind::serial}, kWave, Order{OrderKind::wave, 2}}) {
-    const auto tasks = expand(order, kCounts);
-    ASSERT_EQ(tasks.size(), static_cast<std::size_t>(kCounts.num_tasks()));
+  const auto problem = random_problem(3).problem;
+  const auto counts = problem.counts(0);
+  for (const auto& order : orders_of(counts)) {
+    const auto tasks = expand(order, counts);
+    ASSERT_EQ(tasks.size(), static_cast<std::size_t>(counts.num_tasks()));
     for (std::size_t claim = 0; claim < tasks.size(); ++claim) {
-      EXPECT_EQ(tasks[claim], task_at(order, kCounts, static_cast<std::int64_t>(claim)));
+      EXPECT_EQ(tasks[claim], task_at(order, counts, static_cast<std::int64_t>(claim)));
     }
   }
+}
+
+// Claims beyond 32 bits: the ends stand where they must, and so does the middle of a lag.
+TEST(Order, CountsBeyondThirtyTwoBits) {
+  constexpr std::int32_t kBlocks = 2'000'000'000;
+  const std::int32_t group_blocks[] = {0, 1'000'000'000, kBlocks};
+  const RotationStarts starts[] = {{999'999'999, 1}, {1, 999'999'999}};
+  const Counts counts{0, 1, 2, 2, 3000, 5000, 1, group_blocks, starts};
+  for (const auto& order : orders_of(counts)) {
+    SCOPED_TRACE(to_string(order));
+    EXPECT_EQ(linear_task(order, counts, 0), (Task{TaskKind::linear1, block_at(order, counts, 0), 0}));
+    EXPECT_EQ(linear_task(order, counts, counts.num_linear() - 1),
+              (Task{TaskKind::linear2, block_at(order, counts, kBlocks - 1), 4999}));
+  }
+  const Order lag{OrderKind::lag, 8};
+  const std::int64_t step = 8 * 3000 + 1'234'567'000LL * 8000;  // of block 1,234,567,008
+  EXPECT_EQ(linear_task(lag, counts, step), (Task{TaskKind::linear1, 1'234'567'008, 0}));
+  EXPECT_EQ(linear_task(lag, counts, step + 7999), (Task{TaskKind::linear2, 1'234'567'000, 4999}));
 }
 
 TEST(Order, SplitIsContiguousEvenAndComplete) {
@@ -183,30 +160,52 @@ TEST(Order, SplitIsContiguousEvenAndComplete) {
       EXPECT_EQ(split_begin(count, parts, 0), 0);
       EXPECT_EQ(split_begin(count, parts, parts), count);
       for (std::int64_t part = 0; part < parts; ++part) {
-        const auto size = split_begin(count, parts, part + 1) - split_begin(count, parts, part);
-        EXPECT_EQ(size, count / parts + (part < count % parts ? 1 : 0));
+        const auto begin = split_begin(count, parts, part), end = split_begin(count, parts, part + 1);
+        EXPECT_EQ(end - begin, count / parts + (part < count % parts ? 1 : 0));
+        for (auto index = begin; index < end; ++index) EXPECT_EQ(split_part(count, parts, index), part);
       }
     }
   }
 }
 
+const OrderDefaults kDefaults{5, 132};
+
 TEST(Order, TextRoundTrip) {
-  for (const auto& order : {Order{OrderKind::serial}, kWave, Order{OrderKind::wave, 2147483647}}) {
-    EXPECT_EQ(parse_order(to_string(order), 5), order);
-  }
-  EXPECT_EQ(parse_order("wave", 5), (Order{OrderKind::wave, 5}));
+  const auto problem = random_problem(3).problem;
+  for (const auto& order : orders_of(problem.counts(0))) EXPECT_EQ(parse_order(to_string(order), kDefaults), order);
+  EXPECT_EQ(to_string({OrderKind::lag, 8, Rotation::own_last}), "lag:8+own-last");
+  EXPECT_EQ(to_string({OrderKind::serial, 1, Rotation::own_first}), "serial+own-first");
+  EXPECT_EQ(parse_order("wave", kDefaults), (Order{OrderKind::wave, 5}));
+  EXPECT_EQ(parse_order("alternate+own-last", kDefaults), (Order{OrderKind::alternate, 132, Rotation::own_last}));
   EXPECT_EQ(parse_claim("static"), Claim::fixed);
   EXPECT_EQ(parse_claim("counter"), Claim::counter);
 }
 
 TEST(Order, ErrorsNameTheTextAndTheChoices) {
+  const auto refuses = [](const std::string& text, const std::string& why) {
+    expect_usage_error([&] { parse_order(text, kDefaults); }, {"schedule " + text + ": " + why});
+  };
   for (const std::string text : {"wave:", "wave:0", "wave:-1", "wave:2x", "wave: 2", "wave:2147483648"}) {
-    expect_usage_error([&] { parse_order(text, 1); }, {"schedule " + text + ": expected wave:N with N >= 1"});
+    refuses(text, "expected wave:N with N >= 1 local experts per wave");
   }
-  for (const std::string text : {"", "Serial", "waves", "serial:2"}) {
-    expect_usage_error([&] { parse_order(text, 1); }, {"expected one of serial, wave[:N], or a schedule file"});
+  refuses("waves", "expected waves:N with N >= 1 parts of the row blocks");
+  refuses("lag", "expected lag:N with N >= 1 row blocks");
+  refuses("lag:0+own-last", "expected lag:N with N >= 1 row blocks");
+  refuses("alternate:", "expected alternate:N with N >= 1 tiles in turn");
+  for (const std::string text : {"", "Serial", "laggard", "serial:2", "lag:2+", "lag:2+own", "own-last"}) {
+    refuses(text, "unknown; expected one of serial, wave[:N], waves:N, alternate[:N], lag:N, each also with +own-last");
   }
   expect_usage_error([] { parse_claim("fixed"); }, {"claim fixed: expected static or counter"});
+}
+
+TEST(Order, EveryListedOrderParses) {
+  for (const auto& info : list_orders()) {
+    auto text = info.name;
+    if (const auto at = text.find("[:N]"); at != text.npos) text.erase(at);
+    if (const auto at = text.find(":N"); at != text.npos) text.replace(at, 2, ":3");
+    if (text.starts_with("ORDER")) text.replace(0, 5, "serial");
+    EXPECT_NO_THROW(parse_order(text, kDefaults)) << info.name;
+  }
 }
 
 }  // namespace

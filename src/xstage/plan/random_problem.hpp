@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "xstage/core/test_support.hpp"
@@ -56,11 +57,40 @@ void for_random_problems(Body&& body) {
   }
 }
 
-// Serial, and waves of every size up to all local experts and beyond.
+// Calls body(problem, rank, counts) for every rank of 300 problems.
+template <class Body>
+void for_random_ranks(Body&& body) {
+  for_random_problems([&](const RandomProblem& random) {
+    for (int rank = 0; rank < random.problem.num_ranks(); ++rank) {
+      SCOPED_TRACE(fmt::format("rank {}", rank));
+      body(random.problem, rank, random.problem.counts(rank));
+      if (testing::Test::HasFailure()) return;
+    }
+  });
+}
+
+// Every order with an N below, at and beyond what it counts, and every rotation.
+inline std::vector<Order> orders_of(const Counts& counts) {
+  const std::int32_t blocks = counts.num_blocks(), beyond = std::numeric_limits<std::int32_t>::max();
+  std::vector<Order> orders{{OrderKind::serial}};
+  for (int n = 1; n <= counts.num_groups + 1; ++n) orders.push_back({OrderKind::wave, n});
+  for (const int n : {2, 3, blocks, beyond}) orders.push_back({OrderKind::waves, std::max(n, 1)});
+  for (const int n : {1, 2, 7, counts.linear2_tiles, 132, beyond}) orders.push_back({OrderKind::alternate, n});
+  for (const int n : {1, 2, 5, blocks - 1, blocks, beyond}) orders.push_back({OrderKind::lag, std::max(n, 1)});
+  const auto num_natural = orders.size();
+  for (std::size_t i = 0; i < num_natural; ++i) {
+    orders.push_back(orders[i]);
+    orders.back().rotation = i % 2 == 0 ? Rotation::own_last : Rotation::own_first;
+  }
+  return orders;
+}
+
+// Every order with every rotation, its N from 1 to more than a small problem has.
 inline Order random_order(std::uint64_t seed) {
-  Dice dice(seed);
-  if (chance(dice, 0.3)) return {OrderKind::serial};
-  return {OrderKind::wave, dice.whole(1, 9)};
+  Dice dice(~seed);  // not the numbers that random_problem(seed) takes
+  const auto kind = static_cast<OrderKind>(dice.whole(0, static_cast<int>(OrderKind::lag)));
+  const auto rotation = static_cast<Rotation>(dice.whole(0, static_cast<int>(Rotation::own_first)));
+  return {kind, kind == OrderKind::serial ? 1 : dice.whole(1, kind == OrderKind::alternate ? 40 : 9), rotation};
 }
 
 }  // namespace xs

@@ -25,6 +25,15 @@ RunOptions options_of(int num_ranks, const Order& order) {
   return options;
 }
 
+// Every kind of order, both rotations.
+constexpr Order kOrders[] = {{OrderKind::serial},
+                             {OrderKind::wave, 3, Rotation::own_last},
+                             {OrderKind::waves, 3},
+                             {OrderKind::alternate, 1},
+                             {OrderKind::alternate, 4, Rotation::own_last},
+                             {OrderKind::lag, 1},
+                             {OrderKind::lag, 3, Rotation::own_first}};
+
 // The tasks that a run executed are those that expand() gives from the routing alone.
 void expect_executed(const Inputs& inputs, const RunOptions& options, const RunResult& result) {
   const auto problem = make_problem(inputs.shape, options.tiling, options.num_ranks, inputs.routing);
@@ -59,7 +68,7 @@ TEST(Moe, BitwiseEqualOnAnyNumberOfRanksInEveryOrder) {
     EXPECT_EQ(verification.num_tokens, 120);
     EXPECT_LE(verification.max_error, verification.tolerance) << routing;
     for (const int ranks : {1, 2, 3, 4, 5, 8}) {
-      for (const auto& order : {Order{OrderKind::serial}, Order{OrderKind::wave, 1}, Order{OrderKind::wave, 3}}) {
+      for (const auto& order : kOrders) {
         for (const auto claim : {Claim::fixed, Claim::counter}) {
           options.num_ranks = ranks;
           options.order = order;
@@ -89,9 +98,8 @@ TEST(Moe, ARandomShapeOnRandomRanksEqualsTheReference) {
       if (key.uniform(index++) < unused) expert = -1;
     }
     const auto inputs = make_inputs(shape, std::move(routing), {}, draw);
-    RunOptions options =
-        options_of(static_cast<int>(pick(1, 8)),
-                   {pick(0, 1) == 0 ? OrderKind::serial : OrderKind::wave, static_cast<int>(pick(1, 4))});
+    const auto last = static_cast<std::int64_t>(std::size(kOrders)) - 1;
+    RunOptions options = options_of(static_cast<int>(pick(1, 8)), kOrders[static_cast<std::size_t>(pick(0, last))]);
     options.tiling = {static_cast<int>(pick(1, 32)), static_cast<int>(pick(1, 48)), static_cast<int>(pick(1, 48)),
                       static_cast<int>(pick(1, 16))};
     options.host.claim = pick(0, 1) == 0 ? Claim::fixed : Claim::counter;
