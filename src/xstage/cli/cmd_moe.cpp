@@ -186,6 +186,7 @@ void add_simulate(CLI::App& app) {
   const auto options = std::make_shared<MoeOptions>();
   add_moe_options(*command, *options);
   command->callback([options] { simulate_moe(*options); });
+  add_simulate_synthetic(*simulate);
 }
 
 }  // namespace xs::cli

@@ -18,7 +18,9 @@ namespace xs::cli {
 // Each adds one command with its options; the command runs as CLI11's callback and throws xs::Error.
 void add_fit(CLI::App& app);
 void add_predict(CLI::App& app);
+void add_plan(CLI::App& app);
 void add_simulate(CLI::App& app);
+void add_simulate_synthetic(CLI::App& simulate);  // below simulate
 void add_run(CLI::App& app);
 void add_check(CLI::App& app);
 void add_list(CLI::App& app);

@@ -54,6 +54,7 @@ struct Machine {
   // Bulk copies of another size than the measured one cost the same issue per copy, and as many of them wait in the
   // SM: "bulk4096" follows from "bulk8192". Throws and lists what there is.
   PortParams port(const std::string& path, const std::string& dst) const;
+  bool is_estimate() const { return source.starts_with("datasheet estimate"); }
   FlopsPerCycle rate(const std::string& dtype) const;
 };
 

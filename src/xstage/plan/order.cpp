@@ -114,4 +114,6 @@ Claim parse_claim(const std::string& text) {
   fail(ErrorKind::usage, "claim {}: expected static or counter", text);
 }
 
+std::string to_string(Claim claim) { return claim == Claim::fixed ? "static" : "counter"; }
+
 }  // namespace xs

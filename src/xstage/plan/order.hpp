@@ -257,6 +257,7 @@ std::string to_string(const Order& order);
 
 // "static" or "counter".
 Claim parse_claim(const std::string& text);
+std::string to_string(Claim claim);
 
 struct OrderInfo {
   std::string name;

@@ -15,7 +15,12 @@ constexpr Nanos kNever{std::numeric_limits<double>::infinity()};
 class Simulation {
  public:
   Simulation(const Schedule& schedule, const SimMachine& machine, const SimOptions& options)
-      : schedule_(schedule), machine_(machine), options_(options), num_flags_(schedule.num_flags()) {
+      : schedule_(schedule),
+        machine_(machine),
+        options_(options),
+        task_overhead_(machine.task_overhead +
+                       (options.claim == Claim::counter ? machine.counter_claim : Cycles{0})),
+        num_flags_(schedule.num_flags()) {
     const auto num_ranks = schedule.ranks.size();
     timeline_.num_ranks = static_cast<int>(num_ranks);
     timeline_.workers_per_rank = options.workers_per_rank;
@@ -63,6 +68,7 @@ class Simulation {
           break;
         case EventKind::visible:
           raise(event.rank, event.claim, Target::peers);
+          visible(event.rank, event.worker);
           break;
       }
     }
@@ -85,6 +91,8 @@ class Simulation {
     std::vector<std::size_t> storing;  // claims whose stores have not issued, the first of which stores
     int pulls = 0;                     // that have not arrived
     bool blocked = false;              // by its stores
+    std::int64_t bursts = 0, visible_bursts = 0;  // to peers
+    std::queue<std::pair<std::int64_t, std::size_t>> releases;  // claims whose raises wait for so many bursts
   };
   struct RankState {
     RankState(PortPool pool, GigaHertz sm_clock, int num_workers)
@@ -203,7 +211,7 @@ class Simulation {
     RankState& state = ranks_[rank];
     const std::size_t claim = state.workers[index].claim;
     const Work& work = tasks(rank).work[claim];
-    const Nanos products = Flops{work.flops} / machine_.rate / state.clock;
+    const Nanos products = Flops{work.flops} / machine_.rate / state.clock + task_overhead_ / state.clock;
     const Nanos operands = Bytes{work.load_bytes} / machine_.memory;
     span(rank, index, SpanKind::operand_stall, now_ + max(Nanos{0}, operands - products), claim);
     span(rank, index, SpanKind::compute, now_ + max(products, operands), claim);
@@ -252,6 +260,7 @@ class Simulation {
       worker.store_free += state.port.free_time(remote, static_cast<int>(index));
       state.port.begin(static_cast<int>(index), remote, now_ + local_time, static_cast<std::int64_t>(claim));
       watch(rank);
+      ++worker.bursts;
       return;
     }
     if (is_copied(rank, claim)) {
@@ -293,7 +302,7 @@ class Simulation {
       if (state.pullers >= 0 && reached.worker >= state.pullers) {
         pulled(reached, reached.worker - state.pullers);
       } else if (reached.level == Completion::remote_visible) {
-        push({reached.at, 0, EventKind::visible, rank, 0, claim});
+        push({reached.at, 0, EventKind::visible, rank, static_cast<std::size_t>(reached.worker), claim});
         timeline_.makespan = max(timeline_.makespan, reached.at);
       } else if (reached.level == Completion::issued && reached.worker == state.copy_engine) {
         state.copies.pop();
@@ -325,13 +334,30 @@ class Simulation {
       span(rank, index, SpanKind::sender_stall, now_, claimed);
     }
     ++state.num_done;
-    if (machine_.own_raise > Nanos{0}) {
-      push({now_ + machine_.own_raise, 0, EventKind::raised, rank, 0, claimed});
-    } else {
-      raise(rank, claimed, Target::own_rank);
-    }
+    worker.releases.push({worker.bursts, claimed});
+    release(rank, index);
     if (!worker.storing.empty()) store(rank, index);
     if (was_blocked) claim(rank, index);
+  }
+
+  void visible(std::size_t rank, std::size_t index) {
+    if (index >= ranks_[rank].workers.size()) return;  // a copy engine publishes for itself
+    ++ranks_[rank].workers[index].visible_bursts;
+    release(rank, index);
+  }
+
+  // A release by the threads that stored waits for all their stores, those to peers among them.
+  void release(std::size_t rank, std::size_t index) {
+    Worker& worker = ranks_[rank].workers[index];
+    while (!worker.releases.empty() && worker.releases.front().first <= worker.visible_bursts) {
+      const std::size_t claimed = worker.releases.front().second;
+      worker.releases.pop();
+      if (machine_.own_raise > Nanos{0}) {
+        push({now_ + machine_.own_raise, 0, EventKind::raised, rank, 0, claimed});
+      } else {
+        raise(rank, claimed, Target::own_rank);
+      }
+    }
   }
 
   void raise(std::size_t rank, std::size_t claimed, Target to) {
@@ -348,6 +374,7 @@ class Simulation {
   const Schedule& schedule_;
   const SimMachine& machine_;
   const SimOptions& options_;
+  Cycles task_overhead_;
   std::int32_t num_flags_;
   std::vector<RankState> ranks_;
   std::vector<Flag> flags_;

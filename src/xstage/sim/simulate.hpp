@@ -42,6 +42,8 @@ struct SimMachine {
   PortParams port;      // of one rank, to its peers
   std::optional<PortParams> copy_engine = {};  // to the same link
   Nanos own_raise{0};   // from a task's last store to its raises on the own rank
+  Cycles task_overhead{0};  // of every task: pipeline fill, hand-over to the storing warps
+  Cycles counter_claim{0};  // more, where tasks are claimed from a counter
 };
 
 // The machine as `workers` of its SMs see it.

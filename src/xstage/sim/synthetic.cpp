@@ -1,0 +1,78 @@
+#include "xstage/sim/synthetic.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "xstage/core/csv.hpp"
+
+namespace xs {
+
+std::vector<SyntheticRun> read_synthetic_runs(const std::filesystem::path& file) {
+  const auto csv = Csv::read(file);
+  constexpr std::int64_t kMost = 1 << 24;
+  std::vector<SyntheticRun> runs;
+  for (std::size_t row = 0; row < csv.num_rows(); ++row) {
+    const auto whole = [&](const char* name) { return csv.integer(row, csv.column(name), 1, kMost); };
+    const auto micros = [&](const char* name) { return Nanos{csv.number(row, csv.column(name), 1e-3) * 1e3}; };
+    SyntheticRun run;
+    run.dst = csv.text(row, csv.column("dst"));
+    run.num_sms = static_cast<int>(whole("num_sms"));
+    run.hidden = whole("hidden");
+    run.intermediate = whole("intermediate");
+    run.num_blocks = static_cast<std::int32_t>(whole("num_blocks"));
+    run.order = parse_order(std::string(csv.text(row, csv.column("schedule"))), {1, run.num_sms});
+    run.claim = parse_claim(std::string(csv.text(row, csv.column("claim"))));
+    run.measured = micros("us");
+    run.measured_local = micros("local_us");
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+SyntheticPrediction predict_synthetic(const SyntheticRun& run, const Machine& machine) {
+  SyntheticShape shape;
+  shape.hidden = run.hidden;
+  shape.intermediate = run.intermediate;
+  shape.num_blocks = run.num_blocks;
+  shape.linear1_bytes = 8192;
+  shape.linear2_bytes = 28672;
+  // The spins are as long as FP8 products. What a tile costs beyond them is the kernel's own and was read off the
+  // control, stores to own memory: hand-over between warps, a claim's atomic, a release to the other SMs.
+  SimMachine sim{machine.sm_clock, {4783}, {std::numeric_limits<double>::infinity()}, machine.port("st16", run.dst)};
+  sim.task_overhead = {1200};
+  sim.counter_claim = {500};
+  sim.own_raise = {1000};
+  SimOptions options;
+  options.workers_per_rank = run.num_sms;
+  options.claim = run.claim;
+  options.tiles_in_flight = 2;
+  options.record_spans = false;
+  SyntheticPrediction prediction;
+  prediction.run = run;
+  const auto timeline = simulate(SyntheticProblem(shape).schedule(run.order), sim, options);
+  prediction.predicted = timeline.makespan;
+  prediction.breakdown = breakdown_by_rank(timeline)[0];
+  shape.remote = false;
+  prediction.predicted_local = simulate(SyntheticProblem(shape).schedule(run.order), sim, options).makespan;
+  return prediction;
+}
+
+std::vector<SyntheticChoice> choose_synthetic(const std::vector<SyntheticPrediction>& predictions) {
+  std::map<std::tuple<std::string, std::int64_t, std::int64_t>, std::vector<const SyntheticPrediction*>> shapes;
+  for (const auto& prediction : predictions) {
+    const auto& run = prediction.run;
+    shapes[{run.dst, run.hidden, run.intermediate}].push_back(&prediction);
+  }
+  std::vector<SyntheticChoice> choices;
+  for (const auto& [key, of_shape] : shapes) {
+    const auto best = *std::ranges::min_element(of_shape, {}, [](auto* one) { return one->run.measured; });
+    const auto chosen = *std::ranges::min_element(of_shape, {}, [](auto* one) { return one->predicted; });
+    const auto& [dst, hidden, intermediate] = key;
+    choices.push_back({dst, hidden, intermediate, best->run, chosen->run});
+  }
+  return choices;
+}
+
+}  // namespace xs
