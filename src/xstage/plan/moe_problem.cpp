@@ -142,7 +142,8 @@ RankSchedule MoeProblem::rank_schedule(int rank, std::vector<Task> tasks, const 
   schedule.grids = {{TaskKind::dispatch, own.num_experts, 1},
                     {TaskKind::linear1, own.num_blocks(), own.linear1_tiles},
                     {TaskKind::linear2, own.num_blocks(), own.linear2_tiles},
-                    {TaskKind::reduce, own.num_reduce, 1}};
+                    {TaskKind::reduce, own.num_reduce, 1},
+                    {TaskKind::tile, 0, 0}};
   schedule.work.reserve(tasks.size());
   for (const Task& task : tasks) {
     const TileGrid& grid = schedule.grids[static_cast<std::size_t>(task.kind)];
@@ -227,6 +228,8 @@ void MoeProblem::append_effects(int rank, const Task& task, const MoeBytes& byte
       }
       return;
     }
+    case TaskKind::tile:
+      return;  // a layer has none
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "xstage/core/bucket.hpp"
 #include "xstage/core/random.hpp"
+#include "xstage/plan/grid_order.hpp"
 #include "xstage/plan/order.hpp"
 
 namespace {
@@ -30,7 +31,7 @@ class DeviceArray {
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
   ~DeviceArray() { cudaFree(data_); }
-  T* data() { return data_; }
+  T* data() const { return data_; }
   std::vector<T> host() const {
     std::vector<T> values(size_);
     require_cuda(cudaMemcpy(values.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost), "copy to the host");
@@ -42,7 +43,8 @@ class DeviceArray {
   T* data_ = nullptr;
 };
 
-__global__ void expand_kernel(const xs::Order order, const xs::Counts counts, xs::Task* tasks) {
+template <class Order, class Counts>
+__global__ void expand_kernel(const Order order, const Counts counts, xs::Task* tasks) {
   const auto stride = std::int64_t{gridDim.x} * blockDim.x;
   for (auto claim = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; claim < counts.num_tasks(); claim += stride) {
     tasks[claim] = xs::task_at(order, counts, claim);
@@ -57,11 +59,21 @@ __global__ void bucket_kernel(const xs::BucketRates rates, int num_bursts, doubl
   }
 }
 
+template <class Order, class Counts>
+bool tasks_agree(const Order& order, const Counts& on_host, const Counts& on_device, std::size_t& num_tasks) {
+  const auto expected = xs::expand(order, on_host);
+  DeviceArray<xs::Task> tasks(expected.size());
+  expand_kernel<<<8, 128>>>(order, on_device, tasks.data());
+  require_cuda(cudaDeviceSynchronize(), "expand_kernel");
+  num_tasks += expected.size();
+  return tasks.host() == expected;
+}
+
 bool orders_agree() {
   const xs::RandomKey key{23, 0};
   std::size_t num_tasks = 0;
   for (std::uint64_t draw = 0; draw < 500; ++draw) {
-    std::uint64_t index = 400 * draw;
+    std::uint64_t index = 1000 * draw;
     const auto pick = [&](int low, int high) { return low + static_cast<int>(key.below(index++, high - low + 1)); };
     xs::Counts counts;
     counts.num_ranks = pick(1, 9);
@@ -74,25 +86,51 @@ bool orders_agree() {
     counts.linear2_tiles = pick(1, 60);
     counts.num_reduce = pick(0, 50);
     std::vector<std::int32_t> group_blocks{0};
-    while (group_blocks.size() <= static_cast<std::size_t>(counts.num_groups)) {
-      group_blocks.push_back(group_blocks.back() + (pick(0, 3) == 0 ? 0 : pick(0, 8)));
+    std::vector<xs::RotationStarts> group_starts;
+    while (group_starts.size() < static_cast<std::size_t>(counts.num_groups)) {
+      const int blocks = pick(0, 3) == 0 ? 0 : pick(0, 8), last = blocks > 0 ? blocks - 1 : 0;
+      group_blocks.push_back(group_blocks.back() + blocks);
+      group_starts.push_back({pick(0, last), pick(0, last)});
     }
-    const xs::Order order{draw % 2 == 0 ? xs::OrderKind::serial : xs::OrderKind::wave, pick(1, 20)};
-
     counts.group_blocks = group_blocks.data();
-    const auto expected = xs::expand(order, counts);
-    DeviceArray<std::int32_t> device_blocks(group_blocks);
-    DeviceArray<xs::Task> tasks(expected.size());
-    counts.group_blocks = device_blocks.data();
-    expand_kernel<<<8, 128>>>(order, counts, tasks.data());
-    require_cuda(cudaDeviceSynchronize(), "expand_kernel");
-    if (tasks.host() != expected) {
-      std::fprintf(stderr, "draw %d: the device gives other tasks\n", static_cast<int>(draw));
+    counts.group_starts = group_starts.data();
+    const xs::Order order{static_cast<xs::OrderKind>(draw % 5), pick(1, draw % 2 == 0 ? 20 : 200),
+                          static_cast<xs::Rotation>(draw / 5 % 3)};
+
+    const DeviceArray<std::int32_t> device_blocks(group_blocks);
+    const DeviceArray<xs::RotationStarts> device_starts(group_starts);
+    xs::Counts on_device = counts;
+    on_device.group_blocks = device_blocks.data();
+    on_device.group_starts = device_starts.data();
+    if (!tasks_agree(order, counts, on_device, num_tasks)) {
+      std::fprintf(stderr, "order, draw %d: the device gives other tasks\n", static_cast<int>(draw));
       return false;
     }
-    num_tasks += expected.size();
   }
   std::printf("orders: %zu tasks equal\n", num_tasks);
+  return true;
+}
+
+bool grid_orders_agree() {
+  const xs::RandomKey key{24, 0};
+  std::size_t num_tasks = 0;
+  for (std::uint64_t draw = 0; draw < 100; ++draw) {
+    std::uint64_t index = 100 * draw;
+    const auto pick = [&](int low, int high) { return low + static_cast<int>(key.below(index++, high - low + 1)); };
+    xs::GridCounts counts;
+    counts.num_ranks = pick(1, 9);
+    counts.rank = pick(0, counts.num_ranks - 1);
+    counts.num_dispatch = pick(0, counts.num_ranks - 1);
+    counts.row_tiles = pick(1, 100);
+    counts.col_tiles = pick(0, 60);
+    counts.num_reduce = pick(0, 50);
+    counts.starts = {pick(0, counts.row_tiles - 1), pick(0, counts.row_tiles - 1)};
+    if (!tasks_agree(static_cast<xs::Rotation>(draw % 3), counts, counts, num_tasks)) {
+      std::fprintf(stderr, "grid, draw %d: the device gives other tasks\n", static_cast<int>(draw));
+      return false;
+    }
+  }
+  std::printf("grid orders: %zu tasks equal\n", num_tasks);
   return true;
 }
 
@@ -123,7 +161,8 @@ bool buckets_agree() {
 int main() {
   int num_devices = 0;
   require_cuda(cudaGetDeviceCount(&num_devices), "no GPU");
-  const int passed = static_cast<int>(orders_agree()) + static_cast<int>(buckets_agree());
-  std::printf("%d passed, %d failed\n", passed, 2 - passed);
-  return passed == 2 ? 0 : 1;
+  int num_passed = 0;
+  for (const bool passed : {orders_agree(), grid_orders_agree(), buckets_agree()}) num_passed += passed ? 1 : 0;
+  std::printf("%d passed, %d failed\n", num_passed, 3 - num_passed);
+  return num_passed == 3 ? 0 : 1;
 }

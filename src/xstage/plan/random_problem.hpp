@@ -5,6 +5,7 @@
 #include <string>
 
 #include "xstage/core/test_support.hpp"
+#include "xstage/plan/grid_problem.hpp"
 #include "xstage/plan/moe_problem.hpp"
 
 // For tests of plan and sim: random problems as a function of a seed.
@@ -91,6 +92,45 @@ inline Order random_order(std::uint64_t seed) {
   const auto kind = static_cast<OrderKind>(dice.whole(0, static_cast<int>(OrderKind::lag)));
   const auto rotation = static_cast<Rotation>(dice.whole(0, static_cast<int>(Rotation::own_first)));
   return {kind, kind == OrderKind::serial ? 1 : dice.whole(1, kind == OrderKind::alternate ? 40 : 9), rotation};
+}
+
+struct RandomGrid {
+  std::string what;
+  GridShape shape;
+  GridTiling tiling;
+  GridProblem problem;
+};
+
+// 1 to 9 ranks; owners with no rows and ranks with no columns among them, lengths that no tile divides, tiles with rows
+// of many owners.
+inline RandomGrid random_grid(std::uint64_t seed) {
+  Dice dice(seed);
+  const auto form = chance(dice, 0.5) ? GridForm::scatter : GridForm::gather;
+  GridShape shape;
+  const int most_rows = dice.whole(0, 60), most_cols = dice.whole(0, 60);
+  for (int rank = dice.whole(1, 9); rank > 0; --rank) {
+    shape.rows.push_back(chance(dice, 0.1) ? 0 : dice.whole(0, most_rows));
+    shape.cols.push_back(chance(dice, 0.1) ? 0 : dice.whole(0, most_cols));
+  }
+  const GridTiling tiling{dice.whole(1, 24), dice.whole(1, 24), dice.whole(1, 24)};
+  GridProblem problem(form, shape, tiling, {{dice.between(0, 1e5), dice.between(0, 1e4)}, 2, 64, 4});
+  return {fmt::format("seed {}: {}, rows {}, columns {}, tiles {} x {}", seed,
+                      form == GridForm::scatter ? "scatter" : "gather", fmt::join(shape.rows, " "),
+                      fmt::join(shape.cols, " "), tiling.rows, tiling.cols),
+          shape, tiling, std::move(problem)};
+}
+
+inline constexpr Rotation kRotations[] = {Rotation::natural, Rotation::own_last, Rotation::own_first};
+
+// Calls body(random) for 300 grids, up to the first that fails.
+template <class Body>
+void for_random_grids(Body&& body) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const auto random = random_grid(seed);
+    SCOPED_TRACE(random.what);
+    body(random);
+    if (testing::Test::HasFailure()) return;
+  }
 }
 
 }  // namespace xs

@@ -9,13 +9,14 @@ namespace xs {
 
 // What a task does. The comment says what (block, tile) number.
 enum class TaskKind : std::uint8_t {
-  dispatch,  // (expert, 0): this rank's rows for one expert, to the rank that holds it
+  dispatch,  // (expert, 0): this rank's rows for one expert, to the rank that holds it; (step, 0): its shard to a peer
   linear1,   // (row block, column tile): gate and up products with SwiGLU
   linear2,   // (row block, column tile): down product, rows to their owners
-  reduce,    // (token chunk, 0): weighted sum over the top-k slots
+  reduce,    // (chunk, 0): weighted sum of tokens over the top-k slots; of rows over the ranks
+  tile,      // (row tile, column tile) of a product or an attention
 };
-inline constexpr int kNumTaskKinds = 4;
-inline constexpr std::string_view kTaskKindNames[kNumTaskKinds] = {"dispatch", "linear1", "linear2", "reduce"};
+inline constexpr int kNumTaskKinds = 5;
+inline constexpr std::string_view kTaskKindNames[kNumTaskKinds] = {"dispatch", "linear1", "linear2", "reduce", "tile"};
 
 // Unit of a schedule; one worker executes it without interruption.
 struct Task {

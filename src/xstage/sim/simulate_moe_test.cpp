@@ -231,6 +231,20 @@ TEST(SimulateMoe, OnAMachineFourTimesAsFastEverythingTakesAQuarterOfTheTime) {
   });
 }
 
+// simulate() itself fails if a task is left over.
+TEST(SimulateMoe, EveryOrderFinishesUnderBothClaims) {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    const auto one = random_case(seed);
+    for (const auto& order : orders_of(one.random.problem.counts(0))) {
+      const auto schedule = one.random.problem.schedule(order);
+      for (const auto claim : {Claim::fixed, Claim::counter}) {
+        SCOPED_TRACE(one.random.what + ", " + to_string(order));
+        EXPECT_NO_THROW(simulate(schedule, one.machine, {one.options.workers_per_rank, claim, false}));
+      }
+    }
+  }
+}
+
 TEST(SimulateMoe, OneWorkerOnOneRankNeverWaits) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     auto one = random_case(seed);

@@ -67,6 +67,8 @@ class HostLayer {
           return linear2(task, scratch(worker));
         case TaskKind::reduce:
           return reduce(task, output);
+        case TaskKind::tile:
+          break;  // a layer has none
       }
     });
   }
