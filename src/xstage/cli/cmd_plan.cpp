@@ -179,13 +179,11 @@ void add_plan(CLI::App& app) {
   command->add_option("--dst", options->dst, "Link to the peers on the machine")->capture_default_str();
   command->add_option("--dtype", options->dtype, "Products on the machine: bf16 or fp8")->capture_default_str();
   add_number(*command, "--workers", options->workers, 1, 65536, "SMs that compute; default: all")->default_str("");
-  command->set_config("--config", "", "TOML file with options of this command, named as here without the dashes")
-      ->type_name("FILE");
-  command->add_flag("--print-config", options->print_config, "Print all options as such a file, and do nothing else")
+  command->add_flag("--print-config", options->print_config, "Print all options as a file for --config, and stop")
       ->configurable(false);
   add_json(*command, options->json)->configurable(false);
   command->callback([options, command] {
-    if (options->print_config) return fmt::print("{}", command->config_to_str(true, false));
+    if (options->print_config) return fmt::print("[plan]\n{}", command->config_to_str(true, false));
     plan(*options);
   });
 }
