@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "xstage/explore/program.hpp"
+#include "xstage/explore/listing.hpp"
 
 // Every outcome of a program: through all states that the memory model allows, each visited once. No sampling and no
 // truncation, the same result in every run. Of all ways to a fault the one with the fewest reorderings is told.

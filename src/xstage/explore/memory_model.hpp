@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "xstage/explore/program.hpp"
+#include "xstage/explore/listing.hpp"
 
 // The memory model, as rules that hold before anything runs.
 //

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "xstage/explore/explorer.hpp"
-#include "xstage/explore/program.hpp"
+#include "xstage/explore/listing.hpp"
 
 // The publish and wait protocols of docs/protocol.md as programs, each with the mistakes that it must not survive. A
 // protocol holds if no outcome of it has a fault; a mutant is killed if one of its outcomes has the fault that its

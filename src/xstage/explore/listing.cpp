@@ -1,4 +1,4 @@
-#include "xstage/explore/program.hpp"
+#include "xstage/explore/listing.hpp"
 
 #include "xstage/core/error.hpp"
 
