@@ -4,6 +4,7 @@
 
 #include "xstage/cli/command.hpp"
 #include "xstage/core/json.hpp"
+#include "xstage/explore/protocols.hpp"
 #include "xstage/model/machine.hpp"
 #include "xstage/plan/check.hpp"
 #include "xstage/plan/moe_problem.hpp"
@@ -31,6 +32,56 @@ void check_file(const std::string& file, bool json) {
   require_valid(schedule, file);
   if (!json)
     fmt::print("=> {}: valid; {} ranks, {} tasks, free of deadlock.\n", file, schedule.ranks.size(), num_tasks);
+}
+
+Json to_json(const explore::ProtocolResult& result) {
+  Json json{{"protocol", result.protocol}, {"mutant", nullptr}, {"expected", nullptr}, {"fault", nullptr}};
+  if (const auto& mutant = result.mutant) {
+    json["mutant"] = mutant->name;
+    json["expected"] = {{"kind", explore::to_string(mutant->fault)}, {"place", mutant->place}};
+  }
+  if (const auto& fault = result.fault) {
+    json["fault"] = {{"kind", explore::to_string(fault->kind)},
+                     {"place", fault->place},
+                     {"text", fault->text},
+                     {"steps", fault->steps}};
+  }
+  json["states"] = result.num_states;
+  json["passed"] = result.passed;
+  return json;
+}
+
+void check_protocols(bool json) {
+  Table table({"protocol", "mutant", "states", "expected", "found"}, "llrll");
+  Json rows = Json::array();
+  std::size_t num_mutants = 0;
+  std::string failed;
+  const auto name = [](const auto& kind, const auto& place) {
+    return fmt::format("{} of {}", explore::to_string(kind), place);
+  };
+  for (const auto& result : explore::explore_protocols()) {
+    const auto& [protocol, mutant, num_states, fault, passed] = result;
+    table.add({protocol, mutant ? mutant->name : "", std::to_string(num_states),
+               mutant ? name(mutant->fault, mutant->place) : "no fault",
+               fault ? name(fault->kind, fault->place) : "no fault"});
+    rows.push_back(to_json(result));
+    num_mutants += mutant ? 1 : 0;
+    if (passed) continue;
+    failed += fmt::format("\n  {}{}: ", protocol, mutant ? ", " + mutant->name : "");
+    failed += fault ? fmt::format("{}\n    {}", fault->text, fmt::join(fault->steps, "\n    ")) : "no fault";
+  }
+  if (json) {
+    Json document = new_document("protocol_check");
+    document["valid"] = failed.empty();
+    document["results"] = rows;
+    print(document);
+  } else {
+    fmt::print("{}", table.text());
+  }
+  if (!failed.empty()) fail(ErrorKind::verification, "a protocol does not hold, or a mutant survives:{}", failed);
+  if (!json)
+    fmt::print("=> {} protocols hold in every outcome; their {} mutants are killed.\n", rows.size() - num_mutants,
+               num_mutants);
 }
 
 struct Listing {
@@ -97,13 +148,22 @@ Listing listing(const std::string& what) {
 void add_check(CLI::App& app) {
   struct Options {
     std::string file;
+    bool protocols = false;
     bool json = false;
   };
   auto* command = app.add_subcommand("check", "Prove a schedule file: every tile once, every wait raised, no deadlock");
   const auto options = std::make_shared<Options>();
-  add_file(*command, "schedule", options->file, "Schedule file (--schedule-out of run and simulate)")->required();
+  auto* file = add_file(*command, "schedule", options->file, "Schedule file (--schedule-out of run and simulate)");
+  command
+      ->add_flag("--protocols", options->protocols,
+                 "Instead: explore the publish and wait protocols on weak memory, and their mutants")
+      ->excludes(file);
   add_json(*command, options->json);
-  command->callback([options] { check_file(options->file, options->json); });
+  command->callback([options, file] {
+    if (options->protocols) return check_protocols(options->json);
+    if (file->empty()) throw CLI::RequiredError("a schedule, or --protocols,");
+    check_file(options->file, options->json);
+  });
 }
 
 void add_list(CLI::App& app) {

@@ -31,7 +31,7 @@ TEST_F(Usage, EveryCommandHasHelpThatNamesItsOptions) {
                             "--machine", "--dtype", "--claim", "--trace", "--schedule-out", "--json"});
   }
   help({"run", "moe"}, {"--hidden-states", "--topk-idx", "--topk-weights", "--workers", "--timeout-s", "--output"});
-  help({"check"}, {"xstage check", "schedule", "--json"});
+  help({"check"}, {"xstage check", "schedule", "--protocols", "--json"});
   help({"list"}, {"xstage list", "models, routings, schedules or machines", "--json"});
 }
 
@@ -53,7 +53,8 @@ TEST_F(Usage, UnknownOptionIsNamedWithTheHelpOfItsCommand) {
   expect_refused({"fit", "a.csv", "b.csv"}, {"b.csv", "xstage fit --help"});
   expect_refused(kRun + Arguments{"--ranks"}, {"--ranks", "xstage run moe --help"});
   expect_refused({"fit"}, {"samples is required", "xstage fit --help"});
-  expect_refused({"check"}, {"schedule is required", "xstage check --help"});
+  expect_refused({"check"}, {"a schedule, or --protocols, is required", "xstage check --help"});
+  expect_refused({"check", "s.json", "--protocols"}, {"schedule", "--protocols", "xstage check --help"});
 }
 
 TEST_F(Usage, NumbersOutOfRangeNameTheRangeAndWhatWasFound) {
