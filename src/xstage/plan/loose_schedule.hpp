@@ -15,6 +15,7 @@ struct LooseTask {
   std::vector<Wait> waits = {};
   std::vector<Raise> raises = {};
   std::vector<Send> sends = {};
+  std::vector<Access> accesses = {};
 };
 
 struct LooseRank {
@@ -24,31 +25,34 @@ struct LooseRank {
 
 struct LooseSchedule {
   std::vector<FlagGroup> flags;
+  std::vector<Region> regions;
   std::vector<LooseRank> ranks;
 
   LooseTask& at(std::size_t rank, std::size_t claim) { return ranks[rank].tasks[claim]; }
 };
 
 inline LooseSchedule take_apart(const Schedule& schedule) {
-  LooseSchedule loose{schedule.flags, {}};
+  LooseSchedule loose{schedule.flags, schedule.regions, {}};
   for (const auto& rank : schedule.ranks) {
     LooseRank& own = loose.ranks.emplace_back(LooseRank{rank.grids, {}});
     for (std::size_t claim = 0; claim < rank.tasks.size(); ++claim) {
       const auto waits = rank.waits[claim];
       const auto raises = rank.raises[claim];
       const auto sends = rank.sends[claim];
+      const auto accesses = rank.accesses[claim];
       own.tasks.push_back({rank.tasks[claim],
                            rank.work[claim],
                            {waits.begin(), waits.end()},
                            {raises.begin(), raises.end()},
-                           {sends.begin(), sends.end()}});
+                           {sends.begin(), sends.end()},
+                           {accesses.begin(), accesses.end()}});
     }
   }
   return loose;
 }
 
 inline Schedule put_together(const LooseSchedule& loose) {
-  Schedule schedule{loose.flags, {}};
+  Schedule schedule{loose.flags, loose.regions, {}};
   for (const auto& own : loose.ranks) {
     RankSchedule& rank = schedule.ranks.emplace_back();
     rank.grids = own.grids;
@@ -58,17 +62,17 @@ inline Schedule put_together(const LooseSchedule& loose) {
       for (const auto& wait : task.waits) rank.waits.append(wait);
       for (const auto& raise : task.raises) rank.raises.append(raise);
       for (const auto& send : task.sends) rank.sends.append(send);
-      rank.waits.end_row();
-      rank.raises.end_row();
-      rank.sends.end_row();
+      for (const auto& access : task.accesses) rank.accesses.append(access);
+      rank.end_rows();
     }
   }
   return schedule;
 }
 
 // Ranks that do nothing but the given tasks, which become dispatch(0, 0), dispatch(1, 0), … in claim order.
-inline LooseSchedule by_hand(std::vector<std::vector<LooseTask>> ranks, std::int32_t num_flags) {
-  LooseSchedule loose{{{"flag", 0, num_flags}}, {}};
+inline LooseSchedule by_hand(std::vector<std::vector<LooseTask>> ranks, std::int32_t num_flags,
+                             std::vector<Region> regions = {}) {
+  LooseSchedule loose{{{"flag", 0, num_flags}}, std::move(regions), {}};
   for (auto& tasks : ranks) {
     std::int32_t block = 0;
     for (auto& task : tasks) task.task = {TaskKind::dispatch, block++, 0};
