@@ -57,9 +57,9 @@ std::string to_string(FaultKind kind);
 Fault make_fault(FaultKind kind, const std::string& text);
 
 struct CheckLimits {
-  std::optional<std::int64_t> tail_tasks;      // of any rank
-  std::optional<std::int64_t> capacity_bytes;  // of a rank's port
-  int workers = 1;                             // of a rank: each may have its largest burst outstanding
+  std::optional<std::int64_t> tail_tasks = {};      // of any rank
+  std::optional<std::int64_t> capacity_bytes = {};  // of a rank's port
+  int workers = 1;                                  // of a rank: each may have its largest burst outstanding
 };
 
 // What a rank's order asks of its port and its memory. Tasks that compute nothing, like dispatch, are left out of tail

@@ -69,6 +69,22 @@ inline Schedule put_together(const LooseSchedule& loose) {
   return schedule;
 }
 
+// The smallest ring_blocks that does for this order on every rank.
+inline std::int32_t ring_bound(const MoeProblem& problem, const Order& order) {
+  std::int32_t bound = 1;
+  for (int rank = 0; rank < problem.num_ranks(); ++rank) {
+    bound = std::max(bound, ring_bound(expand(order, problem.counts(rank)), problem.num_blocks(rank)));
+  }
+  return bound;
+}
+
+// The problem as it stands, with the smallest ring for this order, or with a larger one.
+inline MoeProblem with_random_ring(const MoeProblem& problem, const Order& order, std::uint64_t seed) {
+  Dice dice(seed);
+  if (chance(dice, 0.3)) return problem;
+  return problem.with_ring(ring_bound(problem, order) + (chance(dice, 0.5) ? 0 : dice.whole(1, 4)));
+}
+
 // Ranks that do nothing but the given tasks, which become dispatch(0, 0), dispatch(1, 0), … in claim order.
 inline LooseSchedule by_hand(std::vector<std::vector<LooseTask>> ranks, std::int32_t num_flags,
                              std::vector<Region> regions = {}) {
@@ -108,6 +124,32 @@ inline Schedule random_waits(std::uint64_t seed) {
     }
   }
   return put_together(by_hand(std::move(ranks), num_flags));
+}
+
+// The tasks that can begin while `held` does not end, each with a worker of its own.
+inline std::vector<TaskId> begin_without(const Schedule& schedule, TaskId held) {
+  std::vector<std::vector<std::int64_t>> flags(schedule.ranks.size());
+  for (auto& own : flags) own.resize(static_cast<std::size_t>(schedule.num_flags()));
+  std::vector<TaskId> begun;
+  for (std::size_t before = 1; before != begun.size();) {
+    before = begun.size();
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+      const auto& own = schedule.ranks[rank];
+      for (std::size_t claim = 0; claim < own.tasks.size(); ++claim) {
+        const TaskId task{static_cast<std::int32_t>(rank), static_cast<std::int32_t>(claim)};
+        const bool ready = std::ranges::all_of(own.waits[claim], [&](const Wait& wait) {
+          return flags[rank][static_cast<std::size_t>(wait.flag)] >= wait.count;
+        });
+        if (!ready || std::ranges::find(begun, task) != begun.end()) continue;
+        begun.push_back(task);
+        if (task == held) continue;
+        for (const auto& raise : own.raises[claim]) {
+          flags[static_cast<std::size_t>(raise.rank)][static_cast<std::size_t>(raise.flag)] += raise.add;
+        }
+      }
+    }
+  }
+  return begun;
 }
 
 }  // namespace xs
