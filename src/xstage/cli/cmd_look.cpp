@@ -1,5 +1,6 @@
 // check, list: look without running.
 
+#include <limits>
 #include <memory>
 
 #include "xstage/cli/command.hpp"
@@ -13,25 +14,72 @@
 namespace xs::cli {
 namespace {
 
-void check_file(const std::string& file, bool json) {
-  const auto read = read_moe_schedule(file);
+struct CheckOptions {
+  std::string file;
+  std::int64_t max_tail = -1;
+  std::int64_t capacity_bytes = -1;
+  int workers = 1;
+  bool protocols = false;
+  bool json = false;
+};
+
+Json to_json(const Schedule& schedule, const CheckReport& report) {
+  Json document = new_document("schedule_check");
+  document["valid"] = report.faults.empty();
+  document["faults"] = Json::array();
+  for (const auto& fault : report.faults) {
+    document["faults"].push_back({{"kind", to_string(fault.kind)}, {"text", fault.text}});
+  }
+  document["ranks"] = Json::array();
+  for (std::size_t rank = 0; rank < report.ranks.size(); ++rank) {
+    const auto& figures = report.ranks[rank];
+    Json rings = Json::object();
+    for (std::size_t region = 0; region < schedule.regions.size(); ++region) {
+      const auto& [name, num_slots, ring] = schedule.regions[region];
+      if (ring) rings[name] = {{"slots", num_slots}, {"bound", figures.ring_bounds[region]}};
+    }
+    document["ranks"].push_back({{"tasks", schedule.ranks[rank].tasks.size()},
+                                 {"tail_tasks", figures.tail_tasks},
+                                 {"largest_burst_bytes", figures.largest_burst},
+                                 {"rings", rings}});
+  }
+  return document;
+}
+
+Table to_table(const Schedule& schedule, const CheckReport& report) {
+  std::vector<std::string> header{"rank", "tasks", "tail", "largest burst"};
+  for (const auto& region : schedule.regions) {
+    if (region.ring) header.push_back(region.name + " (needed)");
+  }
+  Table table(header);
+  for (std::size_t rank = 0; rank < report.ranks.size(); ++rank) {
+    const auto& figures = report.ranks[rank];
+    std::vector<std::string> row{std::to_string(rank), std::to_string(schedule.ranks[rank].tasks.size()),
+                                 std::to_string(figures.tail_tasks), fmt::format("{} B", figures.largest_burst)};
+    for (std::size_t region = 0; region < schedule.regions.size(); ++region) {
+      const auto& [name, num_slots, ring] = schedule.regions[region];
+      if (ring) row.push_back(fmt::format("{} ({})", num_slots, figures.ring_bounds[region]));
+    }
+    table.add(std::move(row));
+  }
+  return table;
+}
+
+void check_file(const CheckOptions& options) {
+  const auto read = read_moe_schedule(options.file);
   const auto schedule = read.problem.schedule(read.tasks);
-  const auto faults = check(schedule);
+  CheckLimits limits;
+  if (options.max_tail >= 0) limits.tail_tasks = options.max_tail;
+  if (options.capacity_bytes >= 0) limits.capacity_bytes = options.capacity_bytes;
+  limits.workers = options.workers;
+  const auto report = inspect(schedule, limits);
+  if (options.json) print(to_json(schedule, report));
+  if (!report.faults.empty()) throw Error(ErrorKind::verification, describe(report.faults, options.file));
+  if (options.json) return;
   std::size_t num_tasks = 0;
   for (const auto& rank : schedule.ranks) num_tasks += rank.tasks.size();
-  if (json) {
-    Json document = new_document("schedule_check");
-    document["valid"] = faults.empty();
-    document["ranks"] = schedule.ranks.size();
-    document["tasks"] = num_tasks;
-    document["faults"] = Json::array();
-    for (const auto& fault : faults)
-      document["faults"].push_back({{"kind", to_string(fault.kind)}, {"text", fault.text}});
-    print(document);
-  }
-  require_valid(schedule, file);
-  if (!json)
-    fmt::print("=> {}: valid; {} ranks, {} tasks, free of deadlock.\n", file, schedule.ranks.size(), num_tasks);
+  fmt::print("{}=> {}: valid; {} ranks, {} tasks, free of deadlock, every slot written before it is read.\n",
+             to_table(schedule, report).text(), options.file, schedule.ranks.size(), num_tasks);
 }
 
 Json to_json(const explore::ProtocolResult& result) {
@@ -146,23 +194,26 @@ Listing listing(const std::string& what) {
 }  // namespace
 
 void add_check(CLI::App& app) {
-  struct Options {
-    std::string file;
-    bool protocols = false;
-    bool json = false;
-  };
-  auto* command = app.add_subcommand("check", "Prove a schedule file: every tile once, every wait raised, no deadlock");
-  const auto options = std::make_shared<Options>();
+  auto* command = app.add_subcommand("check", "Prove a schedule file: tiles, waits, use of memory, no deadlock");
+  const auto options = std::make_shared<CheckOptions>();
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
   auto* file = add_file(*command, "schedule", options->file, "Schedule file (--schedule-out of run and simulate)");
   command
       ->add_flag("--protocols", options->protocols,
                  "Instead: explore the publish and wait protocols on weak memory, and their mutants")
       ->excludes(file);
+  add_number(*command, "--max-tail", options->max_tail, std::int64_t{0}, kMost,
+             "Most products at a rank's end that all send to peers")
+      ->default_str("any");
+  add_number(*command, "--capacity-bytes", options->capacity_bytes, std::int64_t{0}, kMost,
+             "Most bytes outstanding when each worker has one burst on its way")
+      ->default_str("any");
+  add_number(*command, "--workers", options->workers, 1, 4096, "Workers of every rank, for --capacity-bytes");
   add_json(*command, options->json);
   command->callback([options, file] {
     if (options->protocols) return check_protocols(options->json);
     if (file->empty()) throw CLI::RequiredError("a schedule, or --protocols,");
-    check_file(options->file, options->json);
+    check_file(*options);
   });
 }
 

@@ -44,6 +44,7 @@ Json describe_json(const char* kind, const MoeCase& layer, const MoeOptions& opt
   json["routing"] = options.topk_idx.empty() ? options.routing : options.topk_idx;
   json["seed"] = options.seed;
   json["schedule"] = layer.schedule_name;
+  json["ring_blocks"] = options.ring_blocks;
   return json;
 }
 
@@ -88,6 +89,7 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
   run_options.num_ranks = options.ranks;
   run_options.order = layer.order;
   run_options.tasks = layer.tasks;
+  run_options.tiling = layer.problem.tiling();
   run_options.host.workers_per_rank = run.workers;
   run_options.host.claim = parse_claim(options.claim);
   run_options.host.signals.timeout = Nanos{run.timeout_s * 1e9};

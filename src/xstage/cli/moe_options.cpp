@@ -77,6 +77,8 @@ void add_moe_options(CLI::App& command, MoeOptions& options) {
       ->capture_default_str();
   add_file(command, "--schedule-out", options.schedule_out, "Write the explicit schedule to this file");
   command.add_option("--claim", options.claim, "How workers take tasks: static or counter")->capture_default_str();
+  add_number(command, "--ring-blocks", options.ring_blocks, 0, std::numeric_limits<std::int32_t>::max(),
+             "Row blocks whose activations a rank holds at once; 0: all");
   add_number(command, "--seed", options.seed, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max(),
              "Seed of everything random");
   command.add_option("--machine", options.machine, "Machine profile: file or name")->capture_default_str();
@@ -103,8 +105,10 @@ MoeCase make_case(const MoeOptions& options) {
     hidden_states = read_hidden_states(options.hidden_states, routing.num_tokens, shape);
   }
   auto machine = load_machine(options.machine);
-  auto problem = make_problem(shape, MoeTiling{}, options.ranks, routing);
-  auto full_problem = make_problem(model.shape, MoeTiling{}, options.ranks, routing);
+  MoeTiling tiling;
+  tiling.ring_blocks = options.ring_blocks;
+  auto problem = make_problem(shape, tiling, options.ranks, routing);
+  auto full_problem = make_problem(model.shape, tiling, options.ranks, routing);
   MoeCase layer{model,
                 shape,
                 std::move(routing),
@@ -153,8 +157,11 @@ Prediction predict_full(const MoeCase& layer, const MoeOptions& options) {
   std::vector<Order> orders{{OrderKind::serial}, {OrderKind::wave, default_experts_per_wave(problem, machine.num_sms)}};
   if (std::ranges::find(orders, layer.order) == orders.end()) orders.push_back(layer.order);
   Progress progress("simulate");
+  // The ring was chosen for one order; others may need a larger one.
+  const auto without_ring = problem.with_ring(0);
   for (const auto& order : orders) {
-    auto timeline = simulate_on(problem.schedule(order, bytes), machine, options);
+    const bool chosen = order == layer.order && layer.tasks.empty();
+    auto timeline = simulate_on((chosen ? problem : without_ring).schedule(order, bytes), machine, options);
     prediction.orders.emplace_back(to_string(order), timeline.makespan);
     if (order == layer.order) prediction.timeline = std::move(timeline);
     progress.update(static_cast<double>(prediction.orders.size()) / static_cast<double>(orders.size()));

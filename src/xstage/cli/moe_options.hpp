@@ -25,6 +25,7 @@ struct MoeOptions {
   std::string dst = "nvlink";
   std::string dtype = "bf16";
   std::string claim = "counter";
+  int ring_blocks = 0;
   std::string trace;
   std::string schedule_out;
   std::string hidden_states, topk_idx, topk_weights;  // run only

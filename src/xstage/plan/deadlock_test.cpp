@@ -146,7 +146,8 @@ TEST(Deadlock, RejectedSchedulesGetStuckWithOneWorker) {
 TEST(Deadlock, MoeSchedulesFinishWithAnyWorkersClaimsAndInterleaving) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const auto problem = make_problem({32, 16, 4, 2}, {4, 8, 16, 4}, 3, make_routing("zipf", 12, 4, 2, seed));
-    const auto schedule = problem.schedule(random_order(seed));
+    const auto order = random_order(seed);
+    const auto schedule = with_random_ring(problem, order, seed).schedule(order);
     for (int workers = 1; workers <= 3; ++workers) {
       for (const auto claim : {Claim::fixed, Claim::counter}) {
         EXPECT_TRUE(RandomExecution(schedule, workers, claim, seed).finishes()) << "seed " << seed;

@@ -123,9 +123,7 @@ Schedule GridProblem::schedule(Rotation rotation) const {
     out.tasks = expand(rotation, own);
     for (const Task& task : out.tasks) {
       append_effects(own, task, out);
-      out.waits.end_row();
-      out.raises.end_row();
-      out.sends.end_row();
+      out.end_rows();
     }
   }
   return schedule;

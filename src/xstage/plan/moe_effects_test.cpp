@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "xstage/core/test_support.hpp"
-#include "xstage/plan/random_problem.hpp"
+#include "xstage/plan/loose_schedule.hpp"
 
 // What the tasks of a MoeProblem wait for, send, raise and cost.
 
@@ -12,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kNumProblems = 300;
 
-// Calls body(problem, bytes, schedule) for random problems in random orders.
+// Calls body(problem, bytes, schedule) for random problems in random orders, most of them with a ring.
 template <class Body>
 void for_random_schedules(Body&& body) {
   const MoeBytes bytes{1, 3, 4};
@@ -20,7 +22,8 @@ void for_random_schedules(Body&& body) {
     const auto random = random_problem(seed);
     const auto order = random_order(seed);
     SCOPED_TRACE(random.what + ", " + to_string(order));
-    body(random.problem, bytes, random.problem.schedule(order, bytes));
+    const auto problem = with_random_ring(random.problem, order, seed);
+    body(problem, bytes, problem.schedule(order, bytes));
     if (testing::Test::HasFailure()) return;
   }
 }
@@ -108,6 +111,14 @@ TEST(MoeEffects, RaisesOfEveryFlagAddUpToWhatItsWaitersWaitFor) {
         EXPECT_EQ((raised[{rank, problem.arrived(block)}]), problem.block(rank, block).num_rows);
         EXPECT_EQ((raised[{rank, problem.activated(block)}]), problem.counts(rank).linear1_tiles);
       }
+      // A slot is released for every block that finds it taken.
+      const auto& tasks = of(schedule, rank).tasks;
+      const auto uses = activation_uses(tasks, problem.num_blocks(rank));
+      for (std::int32_t use = 0; use < problem.num_blocks(rank); ++use) {
+        const bool needed = use + problem.activation_slots() < problem.num_blocks(rank);
+        EXPECT_EQ((raised[{rank, problem.released(uses.block[static_cast<std::size_t>(use)])}]),
+                  needed ? problem.counts(rank).linear2_tiles : 0);
+      }
       for (int peer = 0; peer < problem.num_ranks(); ++peer) {
         std::int64_t tiles = 0;
         for (std::int32_t block = 0; block < problem.num_blocks(peer); ++block) {
@@ -132,7 +143,11 @@ TEST(MoeEffects, TasksWaitForAllThatTheyRead) {
     for_tasks(schedule, TaskKind::dispatch,
               [&](int rank, std::size_t claim, const Task&) { EXPECT_EQ(waits(rank, claim), Flags{}); });
     for_tasks(schedule, TaskKind::linear1, [&](int rank, std::size_t claim, const Task& task) {
-      EXPECT_EQ(waits(rank, claim), Flags{problem.arrived(task.block)});
+      const auto uses = activation_uses(of(schedule, rank).tasks, problem.num_blocks(rank));
+      Flags expected{problem.arrived(task.block)};
+      const auto before = uses.use[static_cast<std::size_t>(task.block)] - problem.activation_slots();
+      if (before >= 0) expected.push_back(problem.released(uses.block[static_cast<std::size_t>(before)]));
+      EXPECT_EQ(waits(rank, claim), expected);
     });
     for_tasks(schedule, TaskKind::linear2, [&](int rank, std::size_t claim, const Task& task) {
       EXPECT_EQ(waits(rank, claim), Flags{problem.activated(task.block)});
@@ -144,6 +159,49 @@ TEST(MoeEffects, TasksWaitForAllThatTheyRead) {
       }
       EXPECT_EQ(waits(rank, claim), peers);
     });
+  });
+}
+
+TEST(MoeEffects, ActivationsAreWrittenAndReadByTheirBlockAloneInTheSlotOfItsUse) {
+  for_random_schedules([](const MoeProblem& problem, const MoeBytes&, const Schedule& schedule) {
+    ASSERT_EQ(schedule.regions[1].name, "activations");
+    EXPECT_EQ(schedule.regions[1].num_slots, problem.activation_slots());
+    std::map<std::tuple<int, int, int>, int> block_of;  // (rank, slot, generation)
+    for (const auto kind : {TaskKind::linear1, TaskKind::linear2}) {
+      for_tasks(schedule, kind, [&](int rank, std::size_t claim, const Task& task) {
+        const auto mode = kind == TaskKind::linear1 ? AccessMode::write : AccessMode::read;
+        int found = 0;
+        for (const auto& access : of(schedule, rank).accesses[claim]) {
+          if (access.region != 1) continue;
+          ++found;
+          EXPECT_EQ(access.mode, mode);
+          EXPECT_EQ(access.rank, rank);
+          EXPECT_LT(access.slot, problem.activation_slots());
+          const auto place = std::tuple(rank, access.slot, access.generation);
+          EXPECT_EQ(block_of.try_emplace(place, task.block).first->second, task.block);
+        }
+        EXPECT_EQ(found, 1);
+      });
+    }
+  });
+}
+
+// Every send writes where its bytes go, and what is written to a peer is sent.
+TEST(MoeEffects, TasksWriteToThePeersThatTheySendTo) {
+  for_random_schedules([](const MoeProblem& problem, const MoeBytes&, const Schedule& schedule) {
+    for (int rank = 0; rank < problem.num_ranks(); ++rank) {
+      const auto& own = of(schedule, rank);
+      for (std::size_t claim = 0; claim < own.tasks.size(); ++claim) {
+        std::set<int> sent, written;
+        for (const auto& send : own.sends[claim]) sent.insert(send.rank);
+        for (const auto& access : own.accesses[claim]) {
+          if (access.mode == AccessMode::write && schedule.regions[access.region].name != "activations") {
+            written.insert(access.rank);
+          }
+        }
+        EXPECT_EQ(written, sent) << to_string(own.tasks[claim]);
+      }
+    }
   });
 }
 

@@ -30,7 +30,8 @@ MoeProblem problem_from_json(const Json& json, const std::string& where) {
   const MoeShape shape{field<std::int64_t>(json, "hidden", where), field<std::int64_t>(json, "intermediate", where),
                        field<int>(json, "num_experts", where), field<int>(json, "topk", where)};
   const MoeTiling tiling{field<int>(json, "block_rows", where), field<int>(json, "linear1_cols", where),
-                         field<int>(json, "linear2_cols", where), field<int>(json, "reduce_tokens", where)};
+                         field<int>(json, "linear2_cols", where), field<int>(json, "reduce_tokens", where),
+                         json.contains("ring_blocks") ? field<int>(json, "ring_blocks", where) : 0};
   const auto num_ranks = field<int>(json, "num_ranks", where);
   const auto num_tokens = field<std::int64_t>(json, "num_tokens", where);
   auto rows = field<std::vector<std::int32_t>>(json, "rows", where);
@@ -57,6 +58,7 @@ Json to_json(const MoeProblem& problem, const Schedule& schedule) {
                      {"linear1_cols", tiling.linear1_cols},
                      {"linear2_cols", tiling.linear2_cols},
                      {"reduce_tokens", tiling.reduce_tokens},
+                     {"ring_blocks", tiling.ring_blocks},
                      {"rows", problem.rows()}};
   json["ranks"] = Json::array();
   for (const auto& rank : schedule.ranks) {

@@ -29,7 +29,7 @@ Json small() {
 TEST_F(MoeFile, RoundTripGivesTheSameProblemAndTasks) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     const auto random = random_problem(seed);
-    const auto& problem = random.problem;
+    const auto problem = random.problem.with_ring(static_cast<int>(seed % 3));
     const auto schedule = problem.schedule(random_order(seed));
     SCOPED_TRACE(random.what);
     const auto read = write_and_read(to_json(problem, schedule));
@@ -43,6 +43,14 @@ TEST_F(MoeFile, RoundTripGivesTheSameProblemAndTasks) {
       EXPECT_EQ(read.tasks[rank], schedule.ranks[rank].tasks);
     }
   }
+}
+
+TEST_F(MoeFile, AProblemThatNamesNoRingHasNone) {
+  Json json = small();
+  json["problem"]["ring_blocks"] = 1;
+  EXPECT_EQ(write_and_read(json).problem.tiling().ring_blocks, 1);
+  json["problem"].erase("ring_blocks");
+  EXPECT_EQ(write_and_read(json).problem.tiling().ring_blocks, 0);
 }
 
 // Order and completeness are the checker's to judge, not the reader's.
@@ -92,6 +100,8 @@ TEST_F(MoeFile, MalformedDocumentsAreUsageErrorsThatNameTheFile) {
   expect([](Json& json) { json["problem"]["rows"][0] = -1; }, "problem: row counts must not be negative");
   expect([](Json& json) { json["problem"]["num_ranks"] = 0; }, "problem: ranks must be at least 1");
   expect([](Json& json) { json["problem"]["block_rows"] = 0; }, "problem: MoE tiling");
+  expect([](Json& json) { json["problem"]["ring_blocks"] = -1; }, "problem: MoE tiling");
+  expect([](Json& json) { json["problem"]["ring_blocks"] = 0.5; }, "problem: the field \"ring_blocks\"");
   for (const std::string key : {"hidden", "intermediate", "num_experts", "topk", "num_ranks", "num_tokens",
                                 "block_rows", "linear1_cols", "linear2_cols", "reduce_tokens", "rows"}) {
     expect([&](Json& json) { json["problem"].erase(key); }, "problem: the field \"" + key + "\" is missing");

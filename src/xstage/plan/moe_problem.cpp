@@ -7,8 +7,14 @@
 #include "xstage/core/csv.hpp"
 #include "xstage/core/embedded.hpp"
 #include "xstage/core/error.hpp"
+#include "xstage/plan/ring.hpp"
 
 namespace xs {
+namespace {
+
+enum MoeRegion : std::uint8_t { kRows, kActivations, kSlots };  // in the order of MoeProblem::regions()
+
+}  // namespace
 
 std::vector<MoeModel> list_moe_models() {
   const auto files = embedded_files();
@@ -52,6 +58,8 @@ MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, int num_r
           "MoE shape: hidden, intermediate, experts and top-k must be at least 1");
   require(tiling.block_rows >= 1 && tiling.linear1_cols >= 1 && tiling.linear2_cols >= 1 && tiling.reduce_tokens >= 1,
           "MoE tiling: every tile extent must be at least 1");
+  require(tiling.ring_blocks >= 0, "MoE tiling: ring blocks must be at least 1, or 0 for no ring; found {}",
+          tiling.ring_blocks);
   require(num_ranks >= 1 && num_tokens >= 0, "ranks must be at least 1 and tokens at least 0, found {} and {}",
           num_ranks, num_tokens);
   require(rows_.size() == index(num_ranks) * index(shape.num_experts),
@@ -129,15 +137,61 @@ Counts MoeProblem::counts(int rank) const {
   return counts;
 }
 
+MoeProblem MoeProblem::with_ring(int ring_blocks) const {
+  MoeTiling tiling = tiling_;
+  tiling.ring_blocks = ring_blocks;
+  return {shape_, tiling, num_ranks_, num_tokens_, rows_};
+}
+
+std::int32_t MoeProblem::activation_slots() const {
+  return tiling_.ring_blocks == 0 ? max_blocks_ : std::min(tiling_.ring_blocks, max_blocks_);
+}
+
 std::vector<FlagGroup> MoeProblem::flags() const {
-  return {{"counted", counted(0), num_ranks_},
-          {"combined", combined(0), num_ranks_},
-          {"arrived", arrived(0), max_blocks_},
-          {"activated", activated(0), max_blocks_}};
+  std::vector<FlagGroup> flags{{"counted", counted(0), num_ranks_},
+                               {"combined", combined(0), num_ranks_},
+                               {"arrived", arrived(0), max_blocks_},
+                               {"activated", activated(0), max_blocks_}};
+  if (activation_slots() < max_blocks_) flags.push_back({"released", released(0), max_blocks_});
+  return flags;
+}
+
+std::vector<Region> MoeProblem::regions() const {
+  return {{"rows", max_blocks_}, {"activations", activation_slots(), true}, {"slots", num_ranks_}};
+}
+
+ActivationUses activation_uses(std::span<const Task> tasks, std::int32_t num_blocks) {
+  ActivationUses uses{{}, std::vector<std::int32_t>(static_cast<std::size_t>(num_blocks), -1)};
+  const auto take_slot = [&](std::int32_t block) {
+    auto& use = uses.use[static_cast<std::size_t>(block)];
+    if (use >= 0) return;
+    use = static_cast<std::int32_t>(uses.block.size());
+    uses.block.push_back(block);
+  };
+  for (const Task& task : tasks) {
+    if (task.kind == TaskKind::linear1 && task.block >= 0 && task.block < num_blocks) take_slot(task.block);
+  }
+  for (std::int32_t block = 0; block < num_blocks; ++block) take_slot(block);
+  return uses;
+}
+
+std::int32_t ring_bound(std::span<const Task> tasks, std::int32_t num_blocks) {
+  const auto order = activation_uses(tasks, num_blocks);
+  std::vector<RingUse> uses(order.block.size(), {static_cast<std::int64_t>(tasks.size()), 0});
+  for (std::size_t claim = 0; claim < tasks.size(); ++claim) {
+    const Task& task = tasks[claim];
+    const bool touches = task.kind == TaskKind::linear1 || task.kind == TaskKind::linear2;
+    if (!touches || task.block < 0 || task.block >= num_blocks) continue;
+    auto& use = uses[static_cast<std::size_t>(order.use[static_cast<std::size_t>(task.block)])];
+    use.first = std::min(use.first, static_cast<std::int64_t>(claim));
+    use.last = static_cast<std::int64_t>(claim);
+  }
+  return ring_bound(uses);
 }
 
 RankSchedule MoeProblem::rank_schedule(int rank, std::vector<Task> tasks, const MoeBytes& bytes) const {
   const Counts own = counts(rank);
+  const auto uses = activation_uses(tasks, own.num_blocks());
   RankSchedule schedule;
   schedule.grids = {{TaskKind::dispatch, own.num_experts, 1},
                     {TaskKind::linear1, own.num_blocks(), own.linear1_tiles},
@@ -150,20 +204,19 @@ RankSchedule MoeProblem::rank_schedule(int rank, std::vector<Task> tasks, const 
     // A task outside its grid has no effects; the checker names it.
     const bool inside = task.block >= 0 && task.block < grid.num_blocks && task.tile >= 0 && task.tile < grid.num_tiles;
     if (inside) {
-      append_effects(rank, task, bytes, schedule);
+      append_effects(rank, task, uses, bytes, schedule);
     } else {
       schedule.work.push_back({0, 0});
     }
-    schedule.waits.end_row();
-    schedule.raises.end_row();
-    schedule.sends.end_row();
+    schedule.end_rows();
   }
   schedule.tasks = std::move(tasks);
   return schedule;
 }
 
-// The one place that knows what an MoE task reads, sends and publishes.
-void MoeProblem::append_effects(int rank, const Task& task, const MoeBytes& bytes, RankSchedule& out) const {
+// The one place that knows what an MoE task waits for, reads, writes, sends and publishes.
+void MoeProblem::append_effects(int rank, const Task& task, const ActivationUses& uses, const MoeBytes& bytes,
+                                RankSchedule& out) const {
   const Counts own = counts(rank);
   const double hidden = static_cast<double>(shape_.hidden);
   const double intermediate = static_cast<double>(shape_.intermediate);
@@ -176,6 +229,13 @@ void MoeProblem::append_effects(int rank, const Task& task, const MoeBytes& byte
   const auto valid_cols = [&](int tile_cols, std::int64_t num_cols) {
     return static_cast<double>(std::min<std::int64_t>(tile_cols, num_cols - std::int64_t{task.tile} * tile_cols));
   };
+  const auto reads = [&](MoeRegion region, std::int32_t slot, std::int32_t generation = 0) {
+    out.accesses.append({rank, slot, generation, region, AccessMode::read});
+  };
+  const auto writes = [&](int to, MoeRegion region, std::int32_t slot, std::int32_t generation = 0) {
+    out.accesses.append({to, slot, generation, region, AccessMode::write});
+  };
+  const auto slots = activation_slots();
   switch (task.kind) {
     case TaskKind::dispatch: {
       const std::int32_t expert = task.block;
@@ -189,6 +249,7 @@ void MoeProblem::append_effects(int rank, const Task& task, const MoeBytes& byte
       for (std::int32_t row = begin; row < begin + count;) {
         const std::int32_t in_expert = row / tiling_.block_rows;
         const std::int32_t end = std::min(begin + count, (in_expert + 1) * tiling_.block_rows);
+        writes(holder, kRows, first_block(expert) + in_expert);
         out.raises.append({holder, arrived(first_block(expert) + in_expert), end - row});
         row = end;
       }
@@ -199,7 +260,11 @@ void MoeProblem::append_effects(int rank, const Task& task, const MoeBytes& byte
       const double valid = valid_cols(tiling_.linear1_cols, shape_.intermediate);
       out.work.push_back(
           {2.0 * tiling_.block_rows * hidden * 2.0 * tiling_.linear1_cols, weight_share(of, hidden * 2.0 * valid)});
+      const auto use = uses.use[index(task.block)];
       out.waits.append({arrived(task.block), of.num_rows});
+      if (use >= slots) out.waits.append({released(uses.block[index(use - slots)]), own.linear2_tiles});
+      reads(kRows, task.block);
+      writes(rank, kActivations, use % slots, use / slots);
       out.raises.append({rank, activated(task.block), 1});
       return;
     }
@@ -208,9 +273,14 @@ void MoeProblem::append_effects(int rank, const Task& task, const MoeBytes& byte
       const double valid = valid_cols(tiling_.linear2_cols, shape_.hidden);
       out.work.push_back(
           {2.0 * tiling_.block_rows * intermediate * tiling_.linear2_cols, weight_share(of, intermediate * valid)});
+      const auto use = uses.use[index(task.block)];
       out.waits.append({activated(task.block), own.linear1_tiles});
+      reads(kActivations, use % slots, use / slots);
+      reads(kRows, task.block);  // where they came from
+      if (use + slots < own.num_blocks()) out.raises.append({rank, released(task.block), 1});
       for (const auto& segment : segments(of)) {
         out.sends.append({segment.source, static_cast<std::int64_t>(segment.count * valid * bytes.combine)});
+        writes(segment.source, kSlots, rank);
         out.raises.append({segment.source, combined(rank), 1});
       }
       return;
@@ -224,7 +294,9 @@ void MoeProblem::append_effects(int rank, const Task& task, const MoeBytes& byte
       for (int peer = 0; peer < num_ranks_; ++peer) {
         const std::int64_t tiles =
             std::int64_t{owned_blocks_[index(peer) * index(num_ranks_) + index(rank)]} * own.linear2_tiles;
-        if (tiles > 0) out.waits.append({combined(peer), tiles});
+        if (tiles == 0) continue;
+        out.waits.append({combined(peer), tiles});
+        reads(kSlots, peer);
       }
       return;
     }
@@ -234,7 +306,7 @@ void MoeProblem::append_effects(int rank, const Task& task, const MoeBytes& byte
 }
 
 Schedule MoeProblem::schedule(const Order& order, const MoeBytes& bytes) const {
-  Schedule schedule{flags(), {}};
+  Schedule schedule{flags(), regions(), {}};
   for (int rank = 0; rank < num_ranks_; ++rank) {
     schedule.ranks.push_back(rank_schedule(rank, expand(order, counts(rank)), bytes));
   }
@@ -243,7 +315,7 @@ Schedule MoeProblem::schedule(const Order& order, const MoeBytes& bytes) const {
 
 Schedule MoeProblem::schedule(const std::vector<std::vector<Task>>& tasks, const MoeBytes& bytes) const {
   require(tasks.size() == index(num_ranks_), "schedule: {} ranks expected, {} found", num_ranks_, tasks.size());
-  Schedule schedule{flags(), {}};
+  Schedule schedule{flags(), regions(), {}};
   for (int rank = 0; rank < num_ranks_; ++rank) {
     schedule.ranks.push_back(rank_schedule(rank, tasks[index(rank)], bytes));
   }

@@ -10,8 +10,8 @@
 #include "xstage/plan/routing.hpp"
 #include "xstage/plan/schedule.hpp"
 
-// A mixture-of-experts layer as a problem of order: which row blocks there are, what every task waits for, sends and
-// raises. Everything follows from the matrix of row counts (source rank, expert); no tensor is touched.
+// A mixture-of-experts layer as a problem of order: which row blocks there are, what every task waits for, touches,
+// sends and raises. Everything follows from the matrix of row counts (source rank, expert); no tensor is touched.
 //
 // Experts and tokens lie on ranks in contiguous, even parts (split_begin). On the rank that holds an expert, its rows
 // stand sorted by token over all ranks, so a row's place in its block does not depend on the number of ranks: results
@@ -43,6 +43,7 @@ struct MoeTiling {
   int linear1_cols = 64;  // activation columns of a tile: as many gate and as many up columns of the product
   int linear2_cols = 128;
   int reduce_tokens = 32;
+  int ring_blocks = 0;  // whose activations a rank holds at once; 0: all
   friend bool operator==(const MoeTiling&, const MoeTiling&) = default;
 };
 
@@ -66,6 +67,16 @@ struct MoeBlock {
   std::int32_t first_row;  // among the expert's rows
   std::int32_t num_rows;   // up to block_rows
 };
+
+// The order in which the blocks of a rank take the slots of its activations: use u takes slot u % slots. Blocks stand
+// in the order of their first Linear-1 task, so that an order that permutes them needs no larger ring for it.
+struct ActivationUses {
+  std::vector<std::int32_t> block;  // [use]; blocks without a Linear-1 task come last
+  std::vector<std::int32_t> use;    // [block]
+};
+ActivationUses activation_uses(std::span<const Task> tasks, std::int32_t num_blocks);
+// The smallest ring_blocks with which a rank's order passes the check.
+std::int32_t ring_bound(std::span<const Task> tasks, std::int32_t num_blocks);
 
 class MoeProblem {
  public:
@@ -95,18 +106,29 @@ class MoeProblem {
   std::int32_t first_block(std::int32_t expert) const;
   std::vector<MoeSegment> segments(const MoeBlock& block) const;
 
+  // The same layer with another ring.
+  MoeProblem with_ring(int ring_blocks) const;
+  // Slots for activations on every rank; a rank with more blocks than slots uses them as a ring.
+  std::int32_t activation_slots() const;
+
   // The view stays valid as long as this problem.
   Counts counts(int rank) const;
 
   // Flags of every rank: counted[peer] when that peer's row counts are here (before the first task), combined[peer]
-  // counts Linear-2 tiles of that peer with rows of this rank, arrived[block] rows, activated[block] Linear-1 tiles.
+  // counts Linear-2 tiles of that peer with rows of this rank, arrived[block] rows, activated[block] Linear-1 tiles,
+  // released[block] Linear-2 tiles of a block whose slot another block takes next.
   std::vector<FlagGroup> flags() const;
   static std::int32_t counted(int peer) { return peer; }
   std::int32_t combined(int peer) const { return num_ranks_ + peer; }
   std::int32_t arrived(std::int32_t block) const { return 2 * num_ranks_ + block; }
   std::int32_t activated(std::int32_t block) const { return 2 * num_ranks_ + max_blocks_ + block; }
+  std::int32_t released(std::int32_t block) const { return 2 * num_ranks_ + 2 * max_blocks_ + block; }
 
-  // One rank's tasks with everything they wait for, send and raise.
+  // Buffers of every rank: rows[block] with their origins, activations[slot], and slots[peer], the combine slots that
+  // that peer fills.
+  std::vector<Region> regions() const;
+
+  // One rank's tasks with everything they wait for, read, write, send and raise.
   RankSchedule rank_schedule(int rank, std::vector<Task> tasks, const MoeBytes& bytes = {}) const;
   // All ranks.
   Schedule schedule(const Order& order, const MoeBytes& bytes = {}) const;
@@ -117,7 +139,8 @@ class MoeProblem {
   std::size_t cell(int source, std::int32_t expert) const {
     return index(source) * index(shape_.num_experts) + index(expert);
   }
-  void append_effects(int rank, const Task& task, const MoeBytes& bytes, RankSchedule& schedule) const;
+  void append_effects(int rank, const Task& task, const ActivationUses& uses, const MoeBytes& bytes,
+                      RankSchedule& schedule) const;
 
   MoeShape shape_;
   MoeTiling tiling_;

@@ -155,15 +155,16 @@ TEST(MoeProblem, PlaceOfARowInItsBlockDoesNotDependOnTheNumberOfRanks) {
 TEST(MoeProblem, CountsCoverTheColumnsAndTheTokensOfTheRank) {
   for_random_problems([](const RandomProblem& random) {
     const auto& problem = random.problem;
-    const auto& [block_rows, linear1_cols, linear2_cols, reduce_tokens] = problem.tiling();
+    const auto& tiling = problem.tiling();
     const auto covers = [](std::int64_t tiles, std::int64_t width, std::int64_t amount) {
       return tiles * width >= amount && (tiles - 1) * width < amount;
     };
     for (int rank = 0; rank < problem.num_ranks(); ++rank) {
       const Counts counts = problem.counts(rank);
-      EXPECT_TRUE(covers(counts.linear1_tiles, linear1_cols, problem.shape().intermediate));
-      EXPECT_TRUE(covers(counts.linear2_tiles, linear2_cols, problem.shape().hidden));
-      EXPECT_TRUE(covers(counts.num_reduce, reduce_tokens, problem.token_begin(rank + 1) - problem.token_begin(rank)));
+      EXPECT_TRUE(covers(counts.linear1_tiles, tiling.linear1_cols, problem.shape().intermediate));
+      EXPECT_TRUE(covers(counts.linear2_tiles, tiling.linear2_cols, problem.shape().hidden));
+      EXPECT_TRUE(
+          covers(counts.num_reduce, tiling.reduce_tokens, problem.token_begin(rank + 1) - problem.token_begin(rank)));
       EXPECT_EQ(counts.rank, rank);
       EXPECT_EQ(counts.num_ranks, problem.num_ranks());
       EXPECT_EQ(counts.num_experts, problem.shape().num_experts);
@@ -183,6 +184,35 @@ TEST(MoeProblem, FlagsOfDifferentNamesAreDifferentAndContiguous) {
   EXPECT_EQ(flag_name(flags, problem.activated(3)), "activated[3]");
   EXPECT_EQ(flag_name(flags, problem.activated(4)), "flag 12");
   EXPECT_EQ(flag_name(flags, -1), "flag -1");
+  // Slots are released where they are fewer than blocks.
+  EXPECT_EQ(problem.with_ring(4).flags().size(), 4u);
+  const auto in_ring = problem.with_ring(3).flags();
+  ASSERT_EQ(in_ring.size(), 5u);
+  EXPECT_EQ(in_ring[4].first, in_ring[3].first + in_ring[3].count);
+  EXPECT_EQ(flag_name(in_ring, problem.released(3)), "released[3]");
+}
+
+TEST(MoeProblem, ARingHoldsAtMostAllBlocks) {
+  const MoeProblem problem({8, 8, 2, 1}, {4, 8, 8, 1}, 2, 20, {9, 0, 5, 6});
+  EXPECT_EQ(problem.activation_slots(), 4);
+  EXPECT_EQ(problem.with_ring(3).activation_slots(), 3);
+  EXPECT_EQ(problem.with_ring(5).activation_slots(), 4);
+  EXPECT_EQ(problem.with_ring(3).tiling().ring_blocks, 3);
+  EXPECT_EQ(problem.with_ring(3).with_ring(0).tiling(), problem.tiling());
+}
+
+TEST(MoeProblem, BlocksTakeSlotsInTheOrderOfTheirFirstLinear1) {
+  using List = std::vector<std::int32_t>;
+  const auto uses = activation_uses({{{TaskKind::linear2, 4, 0},
+                                      {TaskKind::linear1, 3, 1},
+                                      {TaskKind::linear1, 0, 0},
+                                      {TaskKind::linear1, 3, 0},
+                                      {TaskKind::linear1, 9, 0},
+                                      {TaskKind::linear1, -1, 0},
+                                      {TaskKind::linear1, 2, 0}}},
+                                    5);
+  EXPECT_EQ(uses.block, (List{3, 0, 2, 1, 4}));
+  EXPECT_EQ(uses.use, (List{1, 3, 2, 0, 4}));
 }
 
 TEST(MoeProblem, ImpossibleArgumentsAreUsageErrors) {
@@ -205,6 +235,9 @@ TEST(MoeProblem, ImpossibleArgumentsAreUsageErrors) {
                    : wrong.reduce_tokens) = 0;
     expect_usage_error(make(shape, wrong, 2, 3, {1, 1, 1, 0}), {"MoE tiling"});
   }
+  MoeTiling no_ring;
+  no_ring.ring_blocks = -1;
+  expect_usage_error(make(shape, no_ring, 2, 3, {1, 1, 1, 0}), {"MoE tiling", "ring blocks", "found -1"});
   expect_usage_error(make(shape, tiling, 0, 3, {}), {"found 0 and 3"});
   expect_usage_error(make(shape, tiling, 2, -1, {1, 1, 1, 0}), {"found 2 and -1"});
   expect_usage_error(make(shape, tiling, 2, 3, {1, 1, 1}), {"4 expected (2 ranks x 2 experts), 3 found"});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -7,8 +8,8 @@
 
 #include "xstage/plan/task.hpp"
 
-// An explicit schedule: what every rank does, in which order, what each task waits for, sends and publishes.
-// Plain data; checker, simulator and CPU ranks read the same one.
+// An explicit schedule: what every rank does, in which order, what each task waits for, reads, writes, sends and
+// publishes. Plain data; checker, simulator and CPU ranks read the same one.
 
 namespace xs {
 
@@ -56,6 +57,19 @@ enum class Route : std::uint8_t {
   pull,   // the other way: the worker loads them from their ranks before it computes, over those ranks' links
 };
 
+enum class AccessMode : std::uint8_t { read, write };
+
+// The task reads or writes a slot of `rank`'s memory, or a part of it. Generations tell apart what a slot holds one
+// after the other: all tasks that write one generation write different parts of it.
+struct Access {
+  std::int32_t rank;
+  std::int32_t slot;
+  std::int32_t generation;
+  std::uint8_t region;  // of Schedule::regions
+  AccessMode mode;
+  friend bool operator==(const Access&, const Access&) = default;
+};
+
 // What a task costs besides its sends.
 struct Work {
   double flops;       // of the full tile, padding included: that is what a tensor core executes
@@ -73,10 +87,18 @@ struct TileGrid {
 struct RankSchedule {
   std::vector<TileGrid> grids;
   std::vector<Task> tasks;  // index = claim index
-  std::vector<Work> work;   // of each task
+  std::vector<Work> work;   // of each task, as the rows below
   Rows<Wait> waits;
   Rows<Raise> raises;
   Rows<Send> sends;
+  Rows<Access> accesses;
+
+  void end_rows() {
+    waits.end_row();
+    raises.end_row();
+    sends.end_row();
+    accesses.end_row();
+  }
 };
 
 // Flags [first, first + count) of every rank, named name[0] … name[count - 1].
@@ -86,14 +108,31 @@ struct FlagGroup {
   std::int32_t count;
 };
 
+// A buffer of every rank in slots name[0] … name[num_slots - 1], each written and read under its own flags. In a ring
+// the rank's own tasks use the slots in turn: use u is generation u / num_slots of slot u % num_slots.
+struct Region {
+  std::string name;
+  std::int32_t num_slots;
+  bool ring = false;
+};
+
 struct Schedule {
   std::vector<FlagGroup> flags;
+  std::vector<Region> regions;
   std::vector<RankSchedule> ranks;
 
   std::int32_t num_flags() const { return flags.empty() ? 0 : flags.back().first + flags.back().count; }
 };
 
+struct TaskId {
+  std::int32_t rank;
+  std::int32_t claim;
+  friend auto operator<=>(const TaskId&, const TaskId&) = default;
+};
+
 std::string flag_name(std::span<const FlagGroup> flags, std::int32_t flag);
+std::string slot_name(std::span<const Region> regions, const Access& access);
 std::string to_string(const Task& task);
+std::string to_string(const Schedule& schedule, TaskId task);
 
 }  // namespace xs

@@ -17,7 +17,9 @@ Counts SyntheticProblem::counts() const {
 
 Schedule SyntheticProblem::schedule(const Order& order) const {
   const Counts own = counts();
-  Schedule schedule{{{"activated", 0, shape_.num_blocks}, {"combined", shape_.num_blocks, 1}}, {{}, {}}};
+  Schedule schedule;
+  schedule.flags = {{"activated", 0, shape_.num_blocks}, {"combined", shape_.num_blocks, 1}};
+  schedule.ranks.resize(2);
   RankSchedule& rank = schedule.ranks[0];
   rank.grids = {{TaskKind::linear1, shape_.num_blocks, own.linear1_tiles},
                 {TaskKind::linear2, shape_.num_blocks, own.linear2_tiles}};
@@ -34,9 +36,7 @@ Schedule SyntheticProblem::schedule(const Order& order) const {
       rank.sends.append({shape_.remote ? 1 : 0, shape_.linear2_bytes});
       rank.raises.append({1, shape_.num_blocks, 1});
     }
-    rank.waits.end_row();
-    rank.raises.end_row();
-    rank.sends.end_row();
+    rank.end_rows();
   }
   return schedule;
 }

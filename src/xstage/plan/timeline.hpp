@@ -43,12 +43,12 @@ struct Timeline {
   int workers_per_rank = 0;
   Nanos makespan{0};
   std::vector<Span> spans;        // of one worker: in order, without overlap
-  // [rank] time of all its workers by kind; empty: the sum of the spans
-  std::vector<std::array<Nanos, kNumSpanKinds>> totals;
   std::vector<PortLevel> levels;  // in order of time; empty where nobody looked
   // [rank]; empty where nobody looked
   std::vector<Nanos> link_busy;    // time during which the rank's port drained
   std::vector<Nanos> link_hidden;  // the same, weighted with the part of the rank's workers that computed meanwhile
+  // [rank] time of all its workers by kind; empty: the sum of the spans
+  std::vector<std::array<Nanos, kNumSpanKinds>> totals = {};
 };
 
 // Shares of workers x makespan; with `tail` they sum to 1.

@@ -48,15 +48,16 @@ class HostLayer {
         regions_(regions),
         signals_(signals),
         problem_(exchange_counts()),
+        tasks_(options.tasks.empty() ? expand(options.order, problem_.counts(rank.rank()))
+                                     : options.tasks[static_cast<std::size_t>(rank.rank())]),
+        uses_(activation_uses(tasks_, problem_.num_blocks(rank.rank()))),
         scratch_(static_cast<std::size_t>(options.host.workers_per_rank)) {
-    const auto rows = static_cast<std::size_t>(problem_.num_blocks(rank.rank()) * problem_.tiling().block_rows);
-    activations_.resize(rows * static_cast<std::size_t>(shape().intermediate));
+    const auto slots = std::min(problem_.num_blocks(rank.rank()), problem_.activation_slots());
+    activations_.resize(static_cast<std::size_t>(std::int64_t{slots} * activations_of_slot()));
   }
 
   RankLog run(std::span<float> output) {
-    const auto tasks = options_.tasks.empty() ? expand(options_.order, problem_.counts(rank_.rank()))
-                                              : options_.tasks[static_cast<std::size_t>(rank_.rank())];
-    const auto schedule = problem_.rank_schedule(rank_.rank(), tasks);
+    const auto schedule = problem_.rank_schedule(rank_.rank(), tasks_);
     return run_schedule(schedule, rank_, signals_, options_.host, [&](const Task& task, int worker) {
       switch (task.kind) {
         case TaskKind::dispatch:
@@ -87,6 +88,14 @@ class HostLayer {
   Scratch& scratch(int worker) {
     use_one_thread_per_product();
     return scratch_[static_cast<std::size_t>(worker)];
+  }
+
+  std::int64_t activations_of_slot() const { return problem_.tiling().block_rows * shape().intermediate; }
+  // [block_rows, intermediate]. In a ring, rows beyond the block's hold what an earlier block left there; no other row
+  // of a product depends on them.
+  float* activations(std::int32_t block) {
+    const auto slot = uses_.use[static_cast<std::size_t>(block)] % problem_.activation_slots();
+    return activations_.data() + slot * activations_of_slot();
   }
 
   // Every rank tells every rank how many rows it has for each expert; from then on all know the same problem.
@@ -155,7 +164,7 @@ class HostLayer {
     product(inputs_.up(block.expert), scratch.up);
     const auto num_cols = std::min(n, shape().intermediate - first_col);
     for (std::int64_t row = 0; row < block.num_rows; ++row) {
-      float* out = activations_.data() + (first_row + row) * shape().intermediate + first_col;
+      float* out = activations(task.block) + row * shape().intermediate + first_col;
       for (std::int64_t col = 0; col < num_cols; ++col) {
         const auto i = static_cast<std::size_t>(row * n + col);
         out[col] = swiglu(scratch.gate[i], scratch.up[i]);
@@ -169,7 +178,7 @@ class HostLayer {
     const std::int64_t m = tiling.block_rows, n = tiling.linear2_cols, k = shape().intermediate;
     const std::int64_t first_row = task.block * m, first_col = task.tile * n;
     scratch.tile.resize(static_cast<std::size_t>(m * n));
-    host_product(m, n, k, activations_.data() + first_row * k, k,
+    host_product(m, n, k, activations(task.block), k,
                  padded_columns(inputs_.down_of(block.expert), first_col, n, k, shape().hidden, scratch.weights), k,
                  scratch.tile.data(), n);
     const auto num_cols = static_cast<std::size_t>(std::min(n, shape().hidden - first_col));
@@ -210,7 +219,9 @@ class HostLayer {
   const Regions& regions_;
   Signals& signals_;
   MoeProblem problem_;
-  std::vector<float> activations_;  // [blocks * block_rows, intermediate]
+  std::vector<Task> tasks_;
+  ActivationUses uses_;
+  std::vector<float> activations_;  // [slots, block_rows, intermediate]
   std::vector<Scratch> scratch_;    // [worker]
 };
 
