@@ -10,10 +10,8 @@
 namespace xs {
 
 namespace {
-constexpr Nanos kNever{std::numeric_limits<double>::infinity()};
-}
 
-namespace {
+constexpr Nanos kNever{std::numeric_limits<double>::infinity()};
 
 // Logarithms of the workers' weights, rising.
 std::vector<double> service_logs(const PortParams& path, int count) {
@@ -73,7 +71,11 @@ void PortPool::add_classes(const PortParams& path, int count, bool in_step) {
   for (int i = 0; i < num_classes; ++i) {
     classes_.push_back({paths_.size() - 1, std::exp(mean_of_part(shares, i, num_classes)),
                         in_step ? static_cast<double>(count) / num_classes : 1.0});
+    filling_order_.push_back(classes_.size() - 1);
   }
+  std::ranges::stable_sort(filling_order_, {}, [this](std::size_t i) {
+    return (paths_[classes_[i].path].engine / classes_[i].weight).value;
+  });
   const int num_workers = in_step ? num_classes : count;
   for (int i = 0; i < num_workers; ++i) {
     workers_.push_back({first + static_cast<std::size_t>((2 * i + 1) * num_classes / (2 * num_workers))});
@@ -88,6 +90,7 @@ Nanos PortPool::free_time(Bytes bytes, int worker) const {
 void PortPool::begin(int worker, Bytes bytes, Nanos at, std::int64_t tag) {
   check(bytes > Bytes{0} && at >= now_ && workers_[static_cast<std::size_t>(worker)].conditions == 0,
         "PortPool::begin: worker {}, {} bytes at {} ns, now {} ns", worker, bytes.value, at.value, now_.value);
+  workers_[static_cast<std::size_t>(worker)].conditions = 1;
   const Nanos start = at + path_of(worker).overhead;
   starts_.push({start, sequence_++, {worker, tag, bytes, at}});
   next_ = min(next_, max(now_, start));
@@ -125,7 +128,7 @@ void PortPool::share_rates() {
   if (!full_) return;
   inflow_ = drain_;
   BytesPerNano left = drain_;
-  for (std::size_t i = classes_.size(); i-- > 0;) {  // weights fall: from the first that is not limited, none is
+  for (const std::size_t i : filling_order_) {  // from the first that its own stage does not limit, none is
     Class& service = classes_[i];
     const double count = service.storing * service.multiplicity;
     if (count == 0) continue;
@@ -215,7 +218,6 @@ void PortPool::start(const Timed& start) {
     ++service.storing;
   }
   worker.target += burst.bytes;
-  worker.conditions = 1;
   if (path.engine_capacity > Bytes{0}) {
     // Issued when there was room for the last byte in the worker's own stage, and not before its own rate allows.
     worker.conditions = 2;

@@ -42,13 +42,13 @@ struct PortParams {
   Bytes capacity_of(int workers) const { const Bytes own = worker_capacity * workers; return capacity * (own / (capacity + own)); }
 };
 
+enum class Completion { issued, source_free, remote_visible };
+
 // Workers that share a port. Every transfer in fit, prediction and simulator is costed here and nowhere else.
 //
 // Workers fall into a few service classes. All storing workers of a class progress at one common speed, so the state is
 // one number per class, a burst ends when its class has progressed by its bytes, and an event costs O(classes +
 // log workers).
-enum class Completion { issued, source_free, remote_visible };
-
 class PortPool {
  public:
   static constexpr int kClasses = 8;
@@ -135,7 +135,7 @@ class PortPool {
     std::size_t service;    // class
     Bytes target{0};        // class progress at which its last byte enters
     bool storing = false;
-    int conditions = 0;     // of the current burst's issue that are not met: its own rate, room in its own stage
+    int conditions = 0;     // of the current burst's issue that are not met: its own rate, room in its stage
   };
 
   void add_classes(const PortParams& path, int count, bool in_step);
@@ -164,7 +164,8 @@ class PortPool {
   bool full_ = false;
   std::int64_t sequence_ = 0;
   std::vector<Path> paths_;
-  std::vector<Class> classes_;  // by rising weight within a path
+  std::vector<Class> classes_;
+  std::vector<std::size_t> filling_order_;  // classes by how soon their own rate limits them while the stage is full
   std::vector<Worker> workers_;
   Queue<Timed> starts_, issue_ends_;
   double drained_ = 0;  // how far the drain has come: in bytes if first in, first out, else in e-foldings

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "xstage/core/test_support.hpp"
 #include "xstage/model/port.hpp"
 
@@ -12,7 +14,6 @@ constexpr GigaHertz kClock{2};
 
 PortParams example_port() {
   PortParams params;
-  params.workers = 100;
   params.free_issue = {20};       // a worker's: 40 bytes/ns
   params.drain = {400};           // 4 bytes/ns for each of 100 workers
   params.capacity = {3'000'000};  // 30000 bytes each
@@ -93,13 +94,45 @@ TEST(Predict, MoreBytesOrWorkersNeverHelpAndGapsNeverHurt) {
   }
 }
 
-TEST(PortParams, SharesAddUpToThePort) {
-  const auto port = example_port();
-  const auto share = port.share(7);
-  EXPECT_DOUBLE_EQ(7 * share.drain.value, port.drain.value);
-  EXPECT_DOUBLE_EQ(7 * share.capacity.value, port.capacity.value);
-  EXPECT_EQ(share.free_issue, port.free_issue);
-  EXPECT_EQ(share.visible_latency, port.visible_latency);
+// 20 bytes/cycle fill the stage at 40 - 4 bytes/ns a worker: 30000 bytes are outstanding after 33333 stored.
+TEST(Predict, OnsetOfAFirstBurstIsWhereItsStallIsATenth) {
+  const Bytes onset = onset_bytes(example_port(), kClock, pattern(0, 0, 1));
+  EXPECT_NEAR(predict(pattern(onset.value, 0, 1)).first_issue.value, 1.1 * free_cycles(onset.value),
+              0.01 * free_cycles(onset.value));
+  auto too_few = pattern(0, 0, 1);
+  too_few.workers = 9;  // 360 bytes/ns never fill the link
+  EXPECT_TRUE(std::isinf(onset_bytes(example_port(), kClock, too_few).value));
+}
+
+TEST(Predict, RecoveryIsTheGapThatDrainsABurst) {
+  // A burst of 20000 bytes drains in 10000 cycles, and the stage holds what a tenth of its issue would bring in.
+  const Cycles gap = recovery_gap(example_port(), kClock, pattern(20000, 0, 256));
+  EXPECT_NEAR(gap.value, 2 * 20000 / 4.0 - free_cycles(20000), 200);
+  EXPECT_EQ(recovery_gap(example_port(), kClock, pattern(1000, 0, 4)).value, 0);
+  EXPECT_TRUE(std::isinf(recovery_gap(example_port(), kClock, pattern(200000, 0)).value));  // larger than the stage
+}
+
+TEST(Predict, AnOwnStageIssuesAtOnceAndReadsAtTheEnginesRate) {
+  auto port = example_port();
+  port.engine = {10};
+  port.engine_capacity = {8000};
+  // 6 workers of 20 bytes/ns do not fill the link.
+  const BurstPattern small{6, {8000}, {5000}, 4, Completion::source_free};
+  const auto fits = xs::predict(port, kClock, small);
+  EXPECT_NEAR(fits.mean_issue.value, free_cycles(8000), 1e-6);
+  EXPECT_NEAR(fits.mean_done.value, 8000 / 10.0 - 8000 / 20.0, 1e-6);
+  BurstPattern large = small;
+  large.bytes = {40000};
+  EXPECT_NEAR(xs::predict(port, kClock, large).mean_issue.value, 100 + (40000 - 8000) / 10.0, 1e-6);
+}
+
+TEST(Predict, DisorderKeepsTheLastByteLongerWhileTheStageIsFull) {
+  auto port = example_port();
+  const auto in_order = xs::predict(port, kClock, pattern(65536, 0, 8, Completion::remote_visible));
+  port.disorder = 2.5;
+  const auto at_random = xs::predict(port, kClock, pattern(65536, 0, 8, Completion::remote_visible));
+  // All workers stop together, so nothing comes in behind them: what is left shrinks to e^-2.5.
+  EXPECT_NEAR(at_random.mean_done.value, 1400 + (in_order.mean_done.value - 1400) * (1 - std::exp(-2.5)), 1);
 }
 
 }  // namespace

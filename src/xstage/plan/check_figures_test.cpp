@@ -41,7 +41,8 @@ TEST(Figures, TailAndBurstCountWhatComputes) {
 }
 
 TEST(Figures, SerialEndsWithAllItsLinear2AndAWaveWithItsOwn) {
-  const auto problem = make_problem({64, 32, 8, 2}, {8, 16, 32, 4}, 2, make_routing("balanced", 64, 8, 2, 1));
+  // One block for each expert, with rows of both ranks.
+  const auto problem = make_problem({64, 32, 8, 2}, {16, 16, 32, 4}, 2, make_routing("balanced", 64, 8, 2, 1));
   const auto linear2 = std::int64_t{problem.num_blocks(0)} * problem.counts(0).linear2_tiles;
   const auto tail = [&](const Order& order) { return inspect(problem.schedule(order)).ranks[0].tail_tasks; };
   EXPECT_EQ(tail({OrderKind::serial}), linear2);

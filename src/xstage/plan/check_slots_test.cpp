@@ -18,7 +18,7 @@ constexpr auto kRead = AccessMode::read, kWrite = AccessMode::write;
 class SlotFault : public testing::Test {
  protected:
   const MoeProblem problem_{{64, 32, 2, 1}, {8, 16, 32, 4, 1}, 2, 32, {8, 8, 8, 8}};
-  LooseSchedule loose_ = take_apart(problem_.schedule(Order{OrderKind::wave, 1}, {2, 2, 2}));
+  LooseSchedule loose_ = take_apart(problem_.schedule(Order{OrderKind::waves, 2}, {2, 2, 2}));
 
   // On rank 0: claims 0–1 dispatch, 2–3 linear1(0, ·), 4–5 linear2(0, ·), 6–7 linear1(1, ·), 8–9 linear2(1, ·).
   void SetUp() override {

@@ -72,7 +72,7 @@ void GridProblem::append_effects(const GridCounts& own, const Task& task, RankSc
       out.work.push_back({0, bytes});
       if (rows == 0) return;
       const int peer = shard_peer(own, task.block);
-      out.sends.append({peer, static_cast<std::int64_t>(bytes)});
+      if (bytes >= 1) out.sends.append({peer, static_cast<std::int64_t>(bytes)});
       out.raises.append({peer, own.rank, 1});
       return;
     }
@@ -82,12 +82,12 @@ void GridProblem::append_effects(const GridCounts& own, const Task& task, RankSc
       out.work.push_back(costs_.tile);
       for (const auto& segment : segments(task.block)) {
         const double bytes = segment.count * static_cast<double>(num_cols) * costs_.element;
+        const int target = form_ == GridForm::scatter ? segment.owner : own.rank;
+        if (bytes >= 1) out.sends.append({target, static_cast<std::int64_t>(bytes)});
         if (form_ == GridForm::scatter) {
-          out.sends.append({segment.owner, static_cast<std::int64_t>(bytes)});
           out.raises.append({segment.owner, own.rank, 1});
-        } else {
-          out.sends.append({own.rank, static_cast<std::int64_t>(bytes)});
-          if (segment.owner != own.rank) out.waits.append({segment.owner, 1});
+        } else if (segment.owner != own.rank) {
+          out.waits.append({segment.owner, 1});
         }
       }
       return;
