@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <queue>
 #include <utility>
 
@@ -30,14 +31,16 @@ class Simulation {
     pull.burst_overhead = {0};
     pull.engine_capacity = {0};
     pull.group_fairness = pull.spread = 0;
+    const bool pulls = has_pulls();
+    ranks_.reserve(num_ranks);
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       const auto condition = options.ranks.empty() ? RankCondition{} : options.ranks[rank];
       const GigaHertz clock = machine.sm_clock * condition.clock_factor;
       RankState& state = ranks_.emplace_back(PortPool(machine.port, clock, options.workers_per_rank), clock,
                                              options.workers_per_rank);
       if (machine.copy_engine) state.copy_engine = state.port.add_workers(*machine.copy_engine, 1);
-      if (has_pulls()) state.pullers = state.port.add_workers(pull, timeline_.num_ranks * options.workers_per_rank);
-      push({condition.start, 0, EventKind::begin, rank, 0, 0});
+      if (pulls) state.pullers = state.port.add_workers(pull, timeline_.num_ranks * options.workers_per_rank);
+      push(EventKind::begin, condition.start, rank);
     }
   }
 
@@ -60,15 +63,17 @@ class Simulation {
           step_port(event.rank);
           break;
         case EventKind::stored:
-          if (!is_copied(event.rank, event.claim)) raise(event.rank, event.claim, Target::peers);  // nothing to wait for
           stored(event.rank, event.worker);
+          break;
+        case EventKind::visible:
+          ++ranks_[event.rank].workers[event.worker].visible_bursts;
+          release(event.rank, event.worker);
+          break;
+        case EventKind::copied:
+          raise(event.rank, event.claim, Target::peers);
           break;
         case EventKind::raised:
           raise(event.rank, event.claim, Target::own_rank);
-          break;
-        case EventKind::visible:
-          raise(event.rank, event.claim, Target::peers);
-          visible(event.rank, event.worker);
           break;
       }
     }
@@ -90,9 +95,9 @@ class Simulation {
     Nanos store_free{0};               // when the first of its stores would end without a stall
     std::vector<std::size_t> storing;  // claims whose stores have not issued, the first of which stores
     int pulls = 0;                     // that have not arrived
-    bool blocked = false;              // by its stores
+    bool blocked = false;              // does nothing but store
     std::int64_t bursts = 0, visible_bursts = 0;  // to peers
-    std::queue<std::pair<std::int64_t, std::size_t>> releases;  // claims whose raises wait for so many bursts
+    std::vector<std::pair<std::int64_t, std::size_t>> releases;  // claims whose raises wait for so many bursts
   };
   struct RankState {
     RankState(PortPool pool, GigaHertz sm_clock, int num_workers)
@@ -111,19 +116,21 @@ class Simulation {
     Nanos hidden{0};     // busy time, once for each worker that computed meanwhile
     std::vector<Worker> workers;
   };
+  static constexpr std::int64_t kNoWaiter = std::numeric_limits<std::int64_t>::max();
   struct Flag {
     std::int64_t value = 0;
+    std::int64_t wanted = kNoWaiter;   // the least count that one of them waits for
     std::vector<std::size_t> waiters;  // workers of the rank
   };
-  enum class EventKind { begin, arrived, computed, stored, port, raised, visible };
+  enum class EventKind : std::uint8_t { begin, arrived, computed, stored, port, visible, copied, raised };
   enum class Target { own_rank, peers };
   struct Event {
     Nanos at;
     std::int64_t sequence;
+    std::uint32_t rank;
+    std::uint32_t worker;  // arrived, computed, stored, visible
+    std::uint32_t claim;   // copied, raised
     EventKind kind;
-    std::size_t rank;
-    std::size_t worker;  // arrived, computed, stored
-    std::size_t claim;   // stored, raised, visible
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : sequence > other.sequence; }
   };
 
@@ -138,9 +145,9 @@ class Simulation {
     });
   }
 
-  void push(Event event) {
-    event.sequence = sequence_++;
-    events_.push(event);
+  void push(EventKind kind, Nanos at, std::size_t rank, std::size_t worker = 0, std::size_t claim = 0) {
+    events_.push({at, sequence_++, static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(worker),
+                  static_cast<std::uint32_t>(claim), kind});
   }
 
   void change_computing(std::size_t rank, int by) {
@@ -171,11 +178,14 @@ class Simulation {
     }
   }
 
+  // The next task, if there is one and its worker may have one more in flight.
   void claim(std::size_t rank, std::size_t index) {
     RankState& state = ranks_[rank];
     Worker& worker = state.workers[index];
     std::size_t& next = options_.claim == Claim::fixed ? worker.next_static : state.next_claim;
-    if (next >= tasks(rank).tasks.size()) return;
+    worker.blocked = worker.storing.size() >= static_cast<std::size_t>(options_.tiles_in_flight) ||
+                     next >= tasks(rank).tasks.size();
+    if (worker.blocked) return;
     worker.claim = next;
     next += options_.claim == Claim::fixed ? state.workers.size() : 1;
     start(rank, index);
@@ -187,6 +197,7 @@ class Simulation {
       Flag& waited = flag(rank, wait.flag);
       if (waited.value >= wait.count) continue;
       waited.waiters.push_back(index);
+      waited.wanted = std::min(waited.wanted, wait.count);
       return;
     }
     span(rank, index, SpanKind::dependency, now_, worker.claim);
@@ -195,15 +206,18 @@ class Simulation {
 
   void pull(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
-    const auto puller = rank * ranks_[rank].workers.size() + index;
+    const auto puller = static_cast<int>(rank * ranks_[rank].workers.size() + index);
+    std::map<std::size_t, Bytes> bytes;  // by source
     for (const auto& send : tasks(rank).sends[worker.claim]) {
-      const auto source = static_cast<std::size_t>(send.rank);
-      if (source == rank) continue;  // own rows lie here
-      RankState& from = ranks_[source];
-      from.port.begin(from.pullers + static_cast<int>(puller), Bytes{static_cast<double>(send.bytes)}, now_);
-      watch(source);
-      ++worker.pulls;
+      bytes[static_cast<std::size_t>(send.rank)] += Bytes{static_cast<double>(send.bytes)};
     }
+    bytes.erase(rank);  // what lies here already
+    for (const auto& [source, count] : bytes) {
+      RankState& from = ranks_[source];
+      from.port.begin(from.pullers + puller, count, now_);
+      watch(source);
+    }
+    worker.pulls = static_cast<int>(bytes.size());
     if (worker.pulls == 0) compute(rank, index);
   }
 
@@ -216,7 +230,7 @@ class Simulation {
     span(rank, index, SpanKind::operand_stall, now_ + max(Nanos{0}, operands - products), claim);
     span(rank, index, SpanKind::compute, now_ + max(products, operands), claim);
     change_computing(rank, 1);
-    push({now_ + max(products, operands), 0, EventKind::computed, rank, index, claim});
+    push(EventKind::computed, now_ + max(products, operands), rank, index);
   }
 
   void computed(std::size_t rank, std::size_t index) {
@@ -224,24 +238,24 @@ class Simulation {
     Worker& worker = ranks_[rank].workers[index];
     worker.storing.push_back(worker.claim);
     if (worker.storing.size() == 1) store(rank, index);
-    if (worker.storing.size() < static_cast<std::size_t>(options_.tiles_in_flight)) {
-      claim(rank, index);
-    } else {
-      worker.blocked = true;
-    }
+    claim(rank, index);
   }
 
-  Bytes bytes_for_peers(std::size_t rank, std::size_t claim) const {
-    Bytes bytes{0};
-    if (tasks(rank).work[claim].route == Route::pull) return bytes;
+  struct Stores {
+    Bytes local{0}, remote{0};
+  };
+  Stores stores_of(std::size_t rank, std::size_t claim) const {
+    Stores stores;
+    if (tasks(rank).work[claim].route == Route::pull) return stores;  // it loaded them
     for (const auto& send : tasks(rank).sends[claim]) {
-      if (static_cast<std::size_t>(send.rank) != rank) bytes += Bytes{static_cast<double>(send.bytes)};
+      (static_cast<std::size_t>(send.rank) == rank ? stores.local : stores.remote) +=
+          Bytes{static_cast<double>(send.bytes)};
     }
-    return bytes;
+    return stores;
   }
 
   bool is_copied(std::size_t rank, std::size_t claim) const {
-    return tasks(rank).work[claim].route == Route::copy && bytes_for_peers(rank, claim) > Bytes{0};
+    return tasks(rank).work[claim].route == Route::copy && stores_of(rank, claim).remote > Bytes{0};
   }
 
   // The stores of the first claim that has not stored.
@@ -249,11 +263,7 @@ class Simulation {
     RankState& state = ranks_[rank];
     Worker& worker = state.workers[index];
     const std::size_t claim = worker.storing.front();
-    const Bytes remote = bytes_for_peers(rank, claim);
-    Bytes local{0};
-    for (const auto& send : tasks(rank).sends[claim]) {
-      if (static_cast<std::size_t>(send.rank) == rank) local += Bytes{static_cast<double>(send.bytes)};
-    }
+    const auto [local, remote] = stores_of(rank, claim);
     const Nanos local_time = local / (machine_.port.free_issue * state.clock);
     worker.store_free = now_ + local_time;
     if (remote > Bytes{0} && tasks(rank).work[claim].route == Route::store) {
@@ -263,18 +273,18 @@ class Simulation {
       ++worker.bursts;
       return;
     }
-    if (is_copied(rank, claim)) {
+    if (remote > Bytes{0}) {
       check(state.copy_engine >= 0, "simulate: rank {}, claim {} wants a copy engine, the machine has none", rank, claim);
       state.copies.push(claim);
       if (state.copies.size() == 1) begin_copy(rank);
     }
-    push({worker.store_free, 0, EventKind::stored, rank, index, claim});
+    push(EventKind::stored, worker.store_free, rank, index);
   }
 
   void begin_copy(std::size_t rank) {
     RankState& state = ranks_[rank];
     const std::size_t claim = state.copies.front();
-    state.port.begin(state.copy_engine, bytes_for_peers(rank, claim), now_, static_cast<std::int64_t>(claim));
+    state.port.begin(state.copy_engine, stores_of(rank, claim).remote, now_, static_cast<std::int64_t>(claim));
     watch(rank);
   }
 
@@ -284,7 +294,7 @@ class Simulation {
     const Nanos at = state.port.next_event();
     if (at >= state.port_event) return;
     state.port_event = at;
-    push({at, 0, EventKind::port, rank, 0, 0});
+    push(EventKind::port, at, rank);
   }
 
   void step_port(std::size_t rank) {
@@ -298,62 +308,60 @@ class Simulation {
       timeline_.levels.push_back({static_cast<std::int32_t>(rank), now_, state.port.outstanding()});
     }
     for (const auto& reached : reached_) {
-      const auto claim = static_cast<std::size_t>(reached.tag);
-      if (state.pullers >= 0 && reached.worker >= state.pullers) {
-        pulled(reached, reached.worker - state.pullers);
-      } else if (reached.level == Completion::remote_visible) {
-        push({reached.at, 0, EventKind::visible, rank, static_cast<std::size_t>(reached.worker), claim});
-        timeline_.makespan = max(timeline_.makespan, reached.at);
-      } else if (reached.level == Completion::issued && reached.worker == state.copy_engine) {
-        state.copies.pop();
-        if (!state.copies.empty()) begin_copy(rank);
-      } else if (reached.level == Completion::issued) {
-        stored(rank, static_cast<std::size_t>(reached.worker));
+      const bool issued = reached.level == Completion::issued, visible = reached.level == Completion::remote_visible;
+      const auto worker = static_cast<std::size_t>(reached.worker);
+      if (visible) timeline_.makespan = max(timeline_.makespan, reached.at);
+      if (worker < state.workers.size()) {
+        if (issued) stored(rank, worker);
+        if (visible) push(EventKind::visible, reached.at, rank, worker);
+      } else if (reached.worker == state.copy_engine) {
+        if (issued) next_copy(rank);
+        if (visible) push(EventKind::copied, reached.at, rank, 0, static_cast<std::size_t>(reached.tag));
+      } else if (visible) {
+        pulled(reached.worker - state.pullers, reached.at);
       }
     }
     watch(rank);
   }
 
-  void pulled(const PortPool::Event& reached, int puller) {
-    if (reached.level != Completion::remote_visible) return;
-    const auto rank = static_cast<std::size_t>(puller / options_.workers_per_rank);
-    const auto index = static_cast<std::size_t>(puller % options_.workers_per_rank);
-    if (--ranks_[rank].workers[index].pulls == 0) push({reached.at, 0, EventKind::arrived, rank, index, 0});
+  void next_copy(std::size_t rank) {
+    ranks_[rank].copies.pop();
+    if (!ranks_[rank].copies.empty()) begin_copy(rank);
   }
 
-  // The last store of the worker's first storing claim issued: own flags rise, the next one stores.
+  void pulled(int puller, Nanos at) {
+    const auto rank = static_cast<std::size_t>(puller / options_.workers_per_rank);
+    const auto index = static_cast<std::size_t>(puller % options_.workers_per_rank);
+    if (--ranks_[rank].workers[index].pulls == 0) push(EventKind::arrived, at, rank, index);
+  }
+
+  // The last store of the worker's first storing claim issued; the next one stores.
   void stored(std::size_t rank, std::size_t index) {
     RankState& state = ranks_[rank];
     Worker& worker = state.workers[index];
     const std::size_t claimed = worker.storing.front();
     worker.storing.erase(worker.storing.begin());
-    const bool was_blocked = std::exchange(worker.blocked, false);
     timeline_.makespan = max(timeline_.makespan, now_);
-    if (was_blocked) {
+    if (worker.blocked) {
       span(rank, index, SpanKind::compute, min(now_, worker.store_free), claimed);
       span(rank, index, SpanKind::sender_stall, now_, claimed);
     }
     ++state.num_done;
-    worker.releases.push({worker.bursts, claimed});
+    worker.releases.emplace_back(worker.bursts, claimed);
     release(rank, index);
     if (!worker.storing.empty()) store(rank, index);
-    if (was_blocked) claim(rank, index);
+    if (worker.blocked) claim(rank, index);
   }
 
-  void visible(std::size_t rank, std::size_t index) {
-    if (index >= ranks_[rank].workers.size()) return;  // a copy engine publishes for itself
-    ++ranks_[rank].workers[index].visible_bursts;
-    release(rank, index);
-  }
-
-  // A release by the threads that stored waits for all their stores, those to peers among them.
+  // A release by the threads that stored waits for all their stores so far. What a copy engine moves it publishes itself.
   void release(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
     while (!worker.releases.empty() && worker.releases.front().first <= worker.visible_bursts) {
       const std::size_t claimed = worker.releases.front().second;
-      worker.releases.pop();
+      worker.releases.erase(worker.releases.begin());
+      if (!is_copied(rank, claimed)) raise(rank, claimed, Target::peers);
       if (machine_.own_raise > Nanos{0}) {
-        push({now_ + machine_.own_raise, 0, EventKind::raised, rank, 0, claimed});
+        push(EventKind::raised, now_ + machine_.own_raise, rank, 0, claimed);
       } else {
         raise(rank, claimed, Target::own_rank);
       }
@@ -366,7 +374,8 @@ class Simulation {
       if ((target == rank) != (to == Target::own_rank)) continue;
       Flag& raised = flag(target, raise.flag);
       raised.value += raise.add;
-      if (raised.waiters.empty()) continue;
+      if (raised.value < raised.wanted) continue;
+      raised.wanted = kNoWaiter;
       for (const auto waiter : std::exchange(raised.waiters, {})) start(target, waiter);
     }
   }

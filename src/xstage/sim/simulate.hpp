@@ -14,9 +14,10 @@
 // max(flops / rate, operand bytes / the worker's share of memory bandwidth), then stores. Bytes for peers pass the
 // rank's port (model::PortPool, which alone knows what a transfer costs), bytes for the own rank cost their free issue
 // time. A worker goes on as soon as its last store issued, or at once while it has fewer than `tiles_in_flight` tiles
-// whose stores have not; peers see the raise when the bytes are remote visible.
+// whose stores have not. Its raises are releases: they happen when all that it stored up to then is visible.
 //
-// A link carries whatever leaves its rank: its workers' stores, what its copy engine moves, and what peers pull.
+// A link carries whatever leaves its rank: its workers' stores, what its copy engine moves, and what peers pull. The
+// copy engine moves one task's bytes after the other and raises the peers' flags itself.
 
 namespace xs {
 
