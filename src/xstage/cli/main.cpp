@@ -61,7 +61,8 @@ int run(int argc, char** argv) {
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.failure_message(usage_error);
   app.footer(
-      "--config FILE, with any command: options from a TOML file, [command] sections; the command line overrides them.\n"
+      "--config FILE, with any command: options from a TOML file, [command] sections; the command line overrides "
+      "them.\n"
       "Exit codes: 0 done and verified, 1 verification failed, 2 usage, 3 not available on this machine, 4 timeout,\n"
       "5 a fault of ours.");
   for (const auto add : {add_fit, add_predict, add_plan, add_simulate, add_run, add_check, add_list}) add(app);

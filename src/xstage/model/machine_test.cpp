@@ -147,8 +147,9 @@ TEST_F(Profile, NumberOutOfItsRangeIsNamedWithItsPort) {
     refuses(positive, 0);
     refuses(positive, -1);
   }
-  for (const char* not_negative : {"/ports/1/burst_overhead_cycles", "/ports/1/visible_latency_ns", "/ports/1/patterns",
-                                   "/ports/1/mean_abs_rel_error", "/ports/1/disorder", "/ports/1/spread", "/ports/1/group_fairness"}) {
+  for (const char* not_negative :
+       {"/ports/1/burst_overhead_cycles", "/ports/1/visible_latency_ns", "/ports/1/patterns",
+        "/ports/1/mean_abs_rel_error", "/ports/1/disorder", "/ports/1/spread", "/ports/1/group_fairness"}) {
     refuses(not_negative, -1);
   }
   for (const char* whole : {"/num_sms", "/ports/1/patterns"}) {

@@ -119,7 +119,8 @@ TEST(SimulateLaws, ALinkIsBusyForAllThatLeavesItsRank) {
       for (std::size_t claim = 0; claim < own.tasks.size(); ++claim) {
         for (const Send& send : own.sends[claim]) {
           const auto peer = static_cast<std::size_t>(send.rank);
-          if (peer != rank) bytes[own.work[claim].route == Route::pull ? peer : rank] += static_cast<double>(send.bytes);
+          if (peer != rank)
+            bytes[own.work[claim].route == Route::pull ? peer : rank] += static_cast<double>(send.bytes);
         }
       }
     }
@@ -145,7 +146,8 @@ TEST(SimulateLaws, SharesOfTheRanksAverageToThoseOfAll) {
       busy_hidden += rank.link_busy * rank.overlap_ratio;
     }
     const auto count = static_cast<double>(ranks.size());
-    for (std::size_t kind = 0; kind < kNumSpanKinds; ++kind) EXPECT_NEAR(all.share[kind], mean.share[kind] / count, 1e-12);
+    for (std::size_t kind = 0; kind < kNumSpanKinds; ++kind)
+      EXPECT_NEAR(all.share[kind], mean.share[kind] / count, 1e-12);
     EXPECT_NEAR(all.tail, mean.tail / count, 1e-12);
     EXPECT_NEAR(all.link_busy, mean.link_busy / count, 1e-12);
     EXPECT_NEAR(all.link_busy * all.overlap_ratio, busy_hidden / count, 1e-12);

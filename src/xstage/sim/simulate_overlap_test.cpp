@@ -112,7 +112,10 @@ TEST(CopyEngine, RaisesWhenTheCopyIsVisibleAndTheOwnRankAtOnce) {
 }
 
 TEST(CopyEngine, IsNeededForCopies) {
-  expect_error(ErrorKind::internal, [] { run({{{.work = {0, 0, Route::copy}, .sends = {{1, 4}}}}, {}}, {}); },
+  expect_error(ErrorKind::internal,
+               [] {
+                 run({{{.work = {0, 0, Route::copy}, .sends = {{1, 4}}}}, {}}, {});
+               },
                {"rank 0, claim 0 wants a copy engine"});
 }
 
@@ -180,7 +183,9 @@ TEST(Overheads, EveryTaskPaysItsOwnAndAClaimFromACounterMore) {
   SimMachine machine = hand_machine();
   machine.task_overhead = {20};
   machine.counter_claim = {10};
-  const auto makespan = [&](Claim claim) { return run({{computes(3), computes(5)}}, {.claim = claim}, 0, machine).makespan; };
+  const auto makespan = [&](Claim claim) {
+    return run({{computes(3), computes(5)}}, {.claim = claim}, 0, machine).makespan;
+  };
   EXPECT_DOUBLE_EQ(makespan(Claim::fixed).value, 8 + 2 * 10);
   EXPECT_DOUBLE_EQ(makespan(Claim::counter).value, 8 + 2 * 15);
 }
