@@ -1,6 +1,7 @@
 // fit, predict: from samples to a profile, and from a profile to times.
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "xstage/cli/command.hpp"
@@ -101,7 +102,8 @@ void print_fit(const Machine& machine, const Samples& samples, const FitOptions&
   }
   fmt::print("{} at {:.2f} GHz, {} rows of {}\n{}", machine.chip, machine.sm_clock.value, samples.num_rows,
              options.samples, table.text());
-  fmt::print("[low, high]: 95 % interval; (value): not identified; >=: no full port was seen, lower bound\n{}", verdicts);
+  fmt::print("[low, high]: 95 % interval; (value): not identified; >=: no full port was seen, lower bound\n{}",
+             verdicts);
   if (!options.output.empty()) fmt::print("written to {}\n", options.output);
   if (best == nullptr) return fmt::print("=> None of these patterns fills its port: every store was free.\n");
   fmt::print(
@@ -138,6 +140,13 @@ Json to_json(const ErrorByWorkers& error) {
   return entries;
 }
 
+Json to_json(const CrossingError& error) {
+  return {{"count", error.count},
+          {"within_10_percent", error.within_tenth},
+          {"median_abs_rel_error", error.median},
+          {"mean_abs_rel_error", error.mean}};
+}
+
 Json to_json(const PortHoldOut& port) {
   Json json = {{"path", port.path},
                {"dst", port.dst},
@@ -147,6 +156,8 @@ Json to_json(const PortHoldOut& port) {
                {"held_out_by_workers", to_json(port.held_out)},
                {"left_out_workers_error", port.left_out.all().value()},
                {"left_out_by_workers", to_json(port.left_out)},
+               {"onset", to_json(port.error(Crossing::onset))},
+               {"recovery", to_json(port.error(Crossing::recovery))},
                {"crossings", Json::array()}};
   for (const auto& crossing : port.crossings) {
     const bool is_onset = crossing.kind == Crossing::onset;
@@ -171,6 +182,9 @@ void hold_out(const FitOptions& options) {
   document["ports"] = Json::array();
   Table table({"port", "patterns", "held out", "by SMs", "SMs left out", "by SMs", "onset", "recovery"}, "lrrlrlrr");
   const auto percent = [](double error) { return fmt::format("{:.1f} %", 100 * error); };
+  const auto crossings = [&](const CrossingError& error) {
+    return fmt::format("{} / {}, {}/{}", percent(error.median), percent(error.mean), error.within_tenth, error.count);
+  };
   const auto by_workers = [](const ErrorByWorkers& error) {
     std::string text;
     for (const auto& [workers, mean] : error.by_workers()) {
@@ -183,18 +197,21 @@ void hold_out(const FitOptions& options) {
   double number = 0;
   for (const auto& group : groups) {
     const auto update = [&](double done) { progress.update((number + done) / static_cast<double>(groups.size())); };
-    ++number;
-    if (!can_hold_out(group.samples, options.folds)) continue;
+    if (!can_hold_out(group.samples, options.folds)) {
+      ++number;
+      continue;
+    }
     const auto port = xs::hold_out(group.samples, group.path, group.dst, context, options.folds, update);
+    ++number;
     table.add({group.path + " to " + group.dst, std::to_string(port.num_patterns), percent(port.held_out.all().value()),
                by_workers(port.held_out), percent(port.left_out.all().value()), by_workers(port.left_out),
-               percent(port.mean_off(Crossing::onset)), percent(port.mean_off(Crossing::recovery))});
+               crossings(port.error(Crossing::onset)), crossings(port.error(Crossing::recovery))});
     document["ports"].push_back(to_json(port));
   }
   if (options.json) return print(document);
   fmt::print(
       "{}held out: whole (bytes, gap) patterns in {} parts; SMs left out: one worker count at a time; onset, recovery: "
-      "how far those of the held-out predictions are from the measured ones\n",
+      "how far the held-out predictions' are from the measured ones, median / mean, how many within 10 %\n",
       table.text(), options.folds);
 }
 
@@ -275,9 +292,12 @@ void predict_pattern(const Machine& machine, const PredictOptions& options) {
   row("last", result.last_issue);
   fmt::print("{} on {}: {} SMs x {:.0f} bytes, gap {:.0f} cycles, {} bursts\n{}", port_name(port), machine.name,
              options.workers, options.bytes, options.gap_cycles, options.bursts, table.text());
-  fmt::print("onset: with this gap bursts from {:.0f} bytes stall; recovery: {:.0f} bytes do not stall after gaps of "
-             "{:.0f} cycles\n",
-             onset.value, options.bytes, recovery.value);
+  fmt::print("onset: {}; recovery: {}\n",
+             std::isinf(onset.value) ? "with this gap no burst up to 1 GiB stalls"
+                                     : fmt::format("with this gap bursts from {:.0f} bytes stall", onset.value),
+             std::isinf(recovery.value)
+                 ? fmt::format("{:.0f} bytes stall after any gap", options.bytes)
+                 : fmt::format("{:.0f} bytes do not stall after gaps of {:.0f} cycles", options.bytes, recovery.value));
   fmt::print("=> {}\n",
              stall.value < 0.1 * result.free.value
                  ? "The link keeps up: these stores cost their issue time only."
@@ -291,8 +311,9 @@ void add_fit(CLI::App& app) {
   const auto options = std::make_shared<FitOptions>();
   add_file(*command, "samples", options->samples, "CSV of a probe (data/README.md has the columns)")->required();
   add_file(*command, "-o,--output", options->output, "Write the machine profile to this file");
-  command->add_option("--machine", options->machine,
-                      "Profile that gives compute rates and SM groups; default: the known profile of the samples' chip");
+  command->add_option(
+      "--machine", options->machine,
+      "Profile that gives compute rates and SM groups; default: the known profile of the samples' chip");
   add_json(*command, options->json);
   add_number(*command, "--hold-out", options->folds, 2, 100,
              "Instead: how well fits predict patterns, in so many parts, and worker counts that they have not seen");

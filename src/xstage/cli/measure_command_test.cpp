@@ -16,14 +16,15 @@ const std::string kHeader = "path,dst,ctas,bytes_per_cta,gap_cycles,burst,issue_
 
 class MeasureCommand : public Program {
  protected:
-  // The rows of a few ports: a whole fit takes its time.
+  // The rows of one port, two worker counts and two bursts: a whole fit takes its time.
   void write_few_ports() const {
     std::istringstream all(read_text(kH200Csv));
     std::string few;
     for (std::string line; std::getline(all, line);) {
-      const bool port =
-          line.find(",st16,nvlink,8,") != std::string::npos || line.find(",st16,nvlink,16,") != std::string::npos;
-      if (port || line.starts_with('#') || line.starts_with("set,")) few += line + "\n";
+      const bool workers =
+          line.find(",st16,nvlink,8,") != std::string::npos || line.find(",st16,nvlink,66,") != std::string::npos;
+      const bool burst = line.find(",16384,") != std::string::npos || line.find(",131072,") != std::string::npos;
+      if ((workers && burst) || line.starts_with('#') || line.starts_with("set,")) few += line + "\n";
     }
     folder_.write("few.csv", few);
   }
@@ -35,30 +36,64 @@ TEST_F(MeasureCommand, FitWritesAProfileThatOthersRead) {
   EXPECT_EQ(Json::parse(folder_.read("profile.json")), printed);
   EXPECT_EQ(printed.at("kind"), "machine_profile");
   EXPECT_EQ(printed.at("chip"), "NVIDIA H200");
-  ASSERT_EQ(printed.at("ports").size(), 2u);
-  EXPECT_EQ(printed.at("ports").at(1).at("workers"), 16);
-  EXPECT_EQ(printed.at("ports").at(0).at("saturated"), false);
-  EXPECT_EQ(printed.at("ports").at(1).at("saturated"), true);
+  EXPECT_EQ(printed.at("sm_groups").size(), 132u);
+  ASSERT_EQ(printed.at("ports").size(), 1u);
+  const auto& port = printed.at("ports").at(0);
+  EXPECT_EQ(port.at("saturated"), true);
+  EXPECT_LT(port.at("mean_abs_rel_error").get<double>(), 0.05);
+  EXPECT_GE(port.at("intervals").size(), 8u);
 
   const auto errors = expect_json({"predict", "--machine", "profile.json", "--samples", "few.csv"});
   ASSERT_EQ(errors.at("ports").size(), 2u);
-  for (std::size_t i = 0; i < 2; ++i) {
-    EXPECT_NEAR(errors.at("ports").at(i).at("mean_abs_rel_error").get<double>(),
-                printed.at("ports").at(i).at("mean_abs_rel_error").get<double>(), 1e-9);
-    EXPECT_EQ(errors.at("ports").at(i).at("patterns"), 52);
-    EXPECT_EQ(errors.at("ports").at(i).at("rows"), 52 * 32);
+  double sum = 0, patterns = 0;
+  for (const auto& of_workers : errors.at("ports")) {
+    const double count = of_workers.at("patterns");
+    EXPECT_EQ(of_workers.at("rows"), 32 * count);
+    sum += count * of_workers.at("mean_abs_rel_error").get<double>();
+    patterns += count;
   }
+  EXPECT_EQ(port.at("patterns"), patterns);
+  EXPECT_NEAR(port.at("mean_abs_rel_error").get<double>(), sum / patterns, 1e-9);
   EXPECT_EQ(expect_json(kSimulate + Arguments{"--machine", "profile.json"}).at("machine"), "h200");
 }
 
 TEST_F(MeasureCommand, FitSaysInWordsWhatItFound) {
   write_few_ports();
   const auto out = expect_done({"fit", "few.csv"});
-  for (const char* word : {"NVIDIA H200 at 1.98 GHz", "st16 to nvlink", ">= ", "lower bound",
-                           "=> Measured: 16 SMs of NVIDIA H200", "drains "}) {
+  for (const char* word : {"NVIDIA H200 at 1.98 GHz", "st16 to nvlink", "95 % interval", "lower bound",
+                           "=> Measured: SMs of NVIDIA H200", "drains "}) {
     EXPECT_NE(out.find(word), std::string::npos) << out << "lacks " << word;
   }
   EXPECT_EQ(folder_.names(), std::vector<std::string>{"few.csv"});
+}
+
+TEST_F(MeasureCommand, HoldOutTellsWhatFitsHaveNotSeen) {
+  write_few_ports();
+  const auto json = expect_json({"fit", "few.csv", "--hold-out", "2"});
+  EXPECT_EQ(json.at("kind"), "held_out_error");
+  EXPECT_EQ(json.at("folds"), 2);
+  const auto& port = json.at("ports").at(0);
+  EXPECT_EQ(port.at("held_out_by_workers").size(), 2u);
+  EXPECT_TRUE(port.at("left_out_by_workers").empty());  // 8 and 66 are the outer ones
+  EXPECT_GT(port.at("held_out_error").get<double>(), 0);
+  EXPECT_LT(port.at("held_out_error").get<double>(), 0.15);
+  EXPECT_EQ(port.at("onset").at("count").get<std::size_t>() + port.at("recovery").at("count").get<std::size_t>(),
+            port.at("crossings").size());
+  expect_refused({"fit", "few.csv", "--hold-out", "1"}, {"--hold-out"});
+}
+
+TEST_F(MeasureCommand, HoldOutSaysInWordsHowFarItWas) {
+  std::string rows;
+  for (const int workers : {1, 2, 4}) {
+    for (const int bytes : {1024, 4096, 8192, 16384}) {
+      rows += fmt::format("st16,nvlink,{},{},0,0,{}\n", workers, bytes, bytes / 20 + 50);
+    }
+  }
+  folder_.write("few.csv", "# Some Chip sm=10 clock_khz=1500000\n" + kHeader + rows);
+  const auto out = expect_done({"fit", "few.csv", "--hold-out", "2"});
+  for (const char* word : {"st16 to nvlink", "held out", "1:", "2:", "4:", "0/0", "median / mean"}) {
+    EXPECT_NE(out.find(word), std::string::npos) << out << "lacks " << word;
+  }
 }
 
 TEST_F(MeasureCommand, FitOfAnUnknownChipKnowsWhatItsSamplesSay) {
@@ -107,7 +142,7 @@ TEST_F(MeasureCommand, PredictionIsTheModels) {
   const auto json =
       expect_json({"predict", "--workers", "132", "--bytes", "65536", "--gap-cycles", "1000", "--bursts", "16"});
   const auto machine = load_machine("h200");
-  const auto port = machine.port("st16", "nvlink", 132);
+  const auto port = machine.port("st16", "nvlink");
   const auto expected = predict(port, machine.sm_clock, {132, {65536}, {1000}, 16, Completion::issued});
   EXPECT_EQ(json.at("free_issue_cycles"), expected.free.value);
   EXPECT_EQ(json.at("mean_issue_cycles"), expected.mean_issue.value);
@@ -115,21 +150,39 @@ TEST_F(MeasureCommand, PredictionIsTheModels) {
   EXPECT_EQ(json.at("remote_visible_after_last_ns"), expected.visible_after_last.value);
 }
 
-TEST_F(MeasureCommand, RecoveryGapIsTheOneThatMakesBurstsFreeAgain) {
-  const auto mean = [this](double gap) {
-    const auto json = expect_json({"predict", "--bytes", "65536", "--gap-cycles", fmt::format("{}", gap)});
-    return std::pair{json.at("mean_issue_cycles").get<double>() / json.at("free_issue_cycles").get<double>(),
-                     json.at("recovery_gap_cycles").get<double>()};
+TEST_F(MeasureCommand, OnsetAndRecoveryAreWhereStallsBeginAndEnd) {
+  const auto predicted = [this](double bytes, double gap) {
+    return expect_json({"predict", "--bytes", fmt::format("{}", bytes), "--gap-cycles", fmt::format("{}", gap)});
   };
-  const double recovery = mean(0).second;
-  EXPECT_GT(mean(0).first, 2);
-  EXPECT_NEAR(mean(recovery).first, 1, 1e-6);
-  EXPECT_GT(mean(0.9 * recovery).first, 1.01);
+  const auto over_free = [&](double bytes, double gap) {
+    const auto json = predicted(bytes, gap);
+    return json.at("mean_issue_cycles").get<double>() / json.at("free_issue_cycles").get<double>();
+  };
+  const auto json = predicted(8192, 0);
+  const double recovery = json.at("recovery_gap_cycles"), onset = json.at("onset_bytes");
+  EXPECT_GT(over_free(8192, 0), 2);
+  EXPECT_LE(over_free(8192, recovery), 1.1);
+  EXPECT_GT(over_free(8192, 0.9 * recovery), 1.1);
+  EXPECT_NEAR(over_free(onset, 0), 1.1, 0.01);
+  EXPECT_LT(over_free(0.9 * onset, 0), 1.1);
+}
+
+TEST_F(MeasureCommand, PredictOfMoreSmsThanTheChipHasIsRefused) {
+  expect_json({"predict", "--workers", "132"});
+  expect_refused({"predict", "--workers", "133"}, {"--workers 133", "h200", "132 SMs"});
 }
 
 TEST_F(MeasureCommand, PredictSaysInWordsWhetherTheLinkKeepsUp) {
-  EXPECT_NE(expect_done({"predict"}).find("=> The link does not keep up"), std::string::npos);
-  EXPECT_NE(expect_done({"predict", "--gap-cycles", "1e6"}).find("=> The link keeps up"), std::string::npos);
+  const auto out = expect_done({"predict"});
+  for (const char* word : {"=> The link does not keep up", "onset: with this gap bursts from ",
+                           "recovery: 65536 bytes stall after any gap"}) {
+    EXPECT_NE(out.find(word), std::string::npos) << out << "lacks " << word;
+  }
+  EXPECT_NE(expect_done({"predict", "--workers", "1"}).find("no burst up to 1 GiB stalls"), std::string::npos);
+  EXPECT_NE(expect_done({"predict", "--bytes", "8192"}).find("8192 bytes do not stall after gaps of "),
+            std::string::npos);
+  EXPECT_NE(expect_done({"predict", "--bytes", "8192", "--gap-cycles", "1e6"}).find("=> The link keeps up"),
+            std::string::npos);
 }
 
 TEST_F(MeasureCommand, ListsNameWhatOtherCommandsTake) {

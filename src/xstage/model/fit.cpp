@@ -185,7 +185,8 @@ std::vector<FittedParameter> intervals(const FitProblem& problem, const std::vec
   std::map<std::pair<double, double>, Eigen::VectorXd> clusters;
   for (Eigen::Index i = 0; i < count; ++i) {
     const auto& pattern = samples[static_cast<std::size_t>(i)].pattern;
-    auto& sum = clusters.try_emplace({pattern.bytes.value, pattern.gap.value}, Eigen::VectorXd::Zero(size)).first->second;
+    auto& sum =
+        clusters.try_emplace({pattern.bytes.value, pattern.gap.value}, Eigen::VectorXd::Zero(size)).first->second;
     for (const auto row : {2 * i, 2 * i + 1}) sum += slopes.row(row).transpose() * residuals[row];
   }
   Eigen::MatrixXd scatter = Eigen::MatrixXd::Zero(size, size);

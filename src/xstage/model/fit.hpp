@@ -20,7 +20,7 @@ using FitProgress = std::function<void(double done)>;  // 0 to 1
 
 // One set of parameters for all worker counts of one path and destination: minimises the mean absolute relative error
 // of the mean issue time over all patterns, with a little weight on the time until the awaited completion (NLopt's
-// Sbplx over logarithms, from the best of a few capacities; deterministic). Intervals are those of least squares with
+// Sbplx over logarithms, from a guess that the samples give; deterministic). Intervals are those of least squares with
 // residuals clustered by (bytes, gap), a sandwich estimate at the minimum.
 FittedPort fit_port(std::span<const PatternSample> samples, const std::string& path, const std::string& dst,
                     const FitContext& context, const FitProgress& progress = {});

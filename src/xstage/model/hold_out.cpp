@@ -57,12 +57,19 @@ std::vector<Crossing> find_crossings(std::span<const PatternSample> samples, con
 
 }  // namespace
 
-double PortHoldOut::mean_off(Crossing::Kind kind) const {
+CrossingError PortHoldOut::error(Crossing::Kind kind) const {
+  std::vector<double> errors;
   Mean mean;
   for (const auto& crossing : crossings) {
-    if (crossing.kind == kind) mean.add(std::abs(crossing.predicted / crossing.measured - 1));
+    if (crossing.kind != kind) continue;
+    errors.push_back(std::abs(crossing.predicted / crossing.measured - 1));
+    mean.add(errors.back());
   }
-  return mean.value();
+  if (errors.empty()) return {};
+  std::ranges::sort(errors);
+  const auto half = errors.size() / 2;
+  return {mean.count(), static_cast<int>(std::ranges::count_if(errors, [](double error) { return error <= 0.1; })),
+          errors.size() % 2 == 1 ? errors[half] : (errors[half - 1] + errors[half]) / 2, mean.value()};
 }
 
 bool can_hold_out(std::span<const PatternSample> samples, int folds) {

@@ -45,15 +45,24 @@ struct Crossing {
   double predicted;  // by the held-out predictions of the same patterns; 0: they do not pass it
 };
 
+// How far predicted crossings are from the measured ones, |predicted / measured - 1|. A curve may pass 1.1 nearly flat;
+// then a small error in time moves the crossing far, so the mean tells little without the median.
+struct CrossingError {
+  int count = 0;
+  int within_tenth = 0;
+  double median = 0;
+  double mean = 0;
+};
+
 struct PortHoldOut {
   std::string path, dst;
   int num_patterns = 0;
-  double fitted_error = 0;   // on what the fit has seen
-  ErrorByWorkers held_out;   // the (bytes, gap) pairs are dealt to parts; each is predicted from the others
-  ErrorByWorkers left_out;   // one inner worker count after the other is predicted from the others
+  double fitted_error = 0;  // on what the fit has seen
+  ErrorByWorkers held_out;  // the (bytes, gap) pairs are dealt to parts; each is predicted from the others
+  ErrorByWorkers left_out;  // one inner worker count after the other is predicted from the others
   std::vector<Crossing> crossings;
 
-  double mean_off(Crossing::Kind kind) const;  // |predicted / measured - 1|
+  CrossingError error(Crossing::Kind kind) const;
 };
 
 // Whether every part gets at least two pairs.

@@ -32,9 +32,7 @@ FittedPort port_from_json(const Json& json, const std::string& where) {
   }
   params.drain = {positive_field(json, "drain_bytes_per_ns", where)};
   params.capacity = {positive_field(json, "capacity_bytes", where)};
-  if (json.contains("worker_capacity_bytes")) {
-    params.worker_capacity = {positive_field(json, "worker_capacity_bytes", where)};
-  }
+  params.worker_capacity = {positive_field(json, "worker_capacity_bytes", where)};
   params.disorder = field_at_least(0.0, json, "disorder", where);
   params.visible_latency = {field_at_least(0.0, json, "visible_latency_ns", where)};
   params.group_fairness = field_at_least(0.0, json, "group_fairness", where);
@@ -42,8 +40,7 @@ FittedPort port_from_json(const Json& json, const std::string& where) {
   port.num_patterns = field_at_least(0, json, "patterns", where);
   port.mean_abs_rel_error = field_at_least(0.0, json, "mean_abs_rel_error", where);
   port.saturated = field<bool>(json, "saturated", where);
-  for (const auto& entry : json.contains("intervals") ? field<std::vector<Json>>(json, "intervals", where)
-                                                      : std::vector<Json>()) {
+  for (const auto& entry : field<std::vector<Json>>(json, "intervals", where)) {
     const auto place = fmt::format("{}: intervals[{}]", where, port.parameters.size());
     const auto number = [&](const char* name) { return field_at_least(0.0, entry, name, place); };
     port.parameters.push_back({field<std::string>(entry, "name", place), number("value"), number("low"), number("high"),

@@ -11,11 +11,24 @@
 namespace xs {
 namespace {
 
-FittedPort port_of(int workers, double scale) {
-  return {{"st16", "nvlink", workers, {50 * scale}, {20 / scale}, {300 * scale}, {1e6 * scale}, {1400 / scale}},
-          52,
-          0.0125,
-          true};
+FittedPort port_of(const std::string& path, const std::string& dst, double scale) {
+  FittedPort port;
+  port.params.path = path;
+  port.params.dst = dst;
+  port.params.burst_overhead = {50 * scale};
+  port.params.free_issue = {20 / scale};
+  port.params.drain = {300 * scale};
+  port.params.capacity = {1e6 * scale};
+  port.params.worker_capacity = {1e5 / scale};
+  port.params.visible_latency = {1400 / scale};
+  port.params.disorder = 2.5;
+  port.params.group_fairness = 0.9;
+  port.params.spread = 1.0 / 3;
+  port.num_patterns = 52;
+  port.mean_abs_rel_error = 0.0125;
+  port.saturated = true;
+  port.parameters = {{"drain_bytes_per_ns", 300, 290.5, 311, true}, {"spread", 0.3, 0.1, 0.9, false}};
+  return port;
 }
 
 Machine example_machine() {
@@ -30,10 +43,9 @@ Machine example_machine() {
   machine.memory = {4800.1};
   machine.memory_source = "datasheet";
   machine.compute = {{"bf16", {2900}, "a"}, {"fp8", {4783.3}, "b"}};
-  machine.ports = {port_of(64, 1.1), port_of(16, 1)};
-  machine.ports.push_back(port_of(8, 1));
-  machine.ports.back().params.path = "bulk8192";
-  machine.ports.back().params.dst = "host";
+  machine.ports = {port_of("st16", "nvlink", 1.1), port_of("st16", "host", 1), port_of("bulk8192", "host", 1)};
+  machine.ports.back().params.engine = {10};
+  machine.ports.back().params.engine_capacity = {32768};
   machine.ports.back().saturated = false;
   return machine;
 }
@@ -74,7 +86,7 @@ TEST_F(Profile, UnknownNameListsTheKnownOnes) {
   expect_usage_error([&] { load_machine((folder_ / "cut.json").string()); }, {"cut.json", "not valid JSON"});
 }
 
-// All fields, as paths: "/num_sms", "/compute/1/source", "/ports/0/workers".
+// All fields, as paths: "/num_sms", "/compute/1/source", "/ports/0/drain_bytes_per_ns".
 std::vector<std::string> fields_of(const Json& json) {
   const Json flat = json.flatten();
   std::vector<std::string> paths;
@@ -92,7 +104,10 @@ TEST_F(Profile, FieldThatIsMissingOrOfAnotherTypeIsNamed) {
     if (path == "/xstage") continue;  // who wrote it; nobody reads it
     auto bad = good;
     bad.at(pointer.parent_pointer()).erase(pointer.back());
-    expect_usage_error([&] { load(bad); }, {"m.json", name, "missing"});
+    // A port without an own stage has no capacity of one.
+    if (pointer.back() != "engine_capacity_bytes") {
+      expect_usage_error([&] { load(bad); }, {"m.json", name, "missing"});
+    }
     for (const Json& value :
          {Json(nullptr), Json::array(), Json{{"a", 1}}, good.at(pointer).is_string() ? Json(1) : Json("1")}) {
       bad = good;
@@ -128,54 +143,61 @@ TEST_F(Profile, NumberOutOfItsRangeIsNamedWithItsPort) {
   };
   for (const char* positive : {"/sm_clock_ghz", "/memory_bytes_per_ns", "/compute/0/flops_per_cycle_per_sm",
                                "/ports/1/free_issue_bytes_per_cycle", "/ports/1/drain_bytes_per_ns",
-                               "/ports/1/capacity_bytes", "/ports/1/workers", "/num_sms"}) {
+                               "/ports/1/capacity_bytes", "/ports/1/worker_capacity_bytes", "/num_sms"}) {
     refuses(positive, 0);
     refuses(positive, -1);
   }
-  for (const char* not_negative : {"/ports/1/burst_overhead_cycles", "/ports/1/visible_latency_ns", "/ports/1/patterns",
-                                   "/ports/1/mean_abs_rel_error"}) {
+  for (const char* not_negative :
+       {"/ports/1/burst_overhead_cycles", "/ports/1/visible_latency_ns", "/ports/1/patterns",
+        "/ports/1/mean_abs_rel_error", "/ports/1/disorder", "/ports/1/spread", "/ports/1/group_fairness"}) {
     refuses(not_negative, -1);
   }
-  for (const char* whole : {"/num_sms", "/ports/1/workers", "/ports/1/patterns"}) {
+  for (const char* whole : {"/num_sms", "/ports/1/patterns"}) {
     refuses(whole, 8.5);
     refuses(whole, 1LL << 40);
   }
 }
 
-TEST(Machine, PortOfAFittedWorkerCountIsTheFit) {
-  const auto machine = example_machine();
-  EXPECT_EQ(machine.port("st16", "nvlink", 64).drain, BytesPerNano{300 * 1.1});
-  EXPECT_EQ(machine.port("st16", "nvlink", 16).drain, BytesPerNano{300});
-  EXPECT_EQ(machine.port("bulk8192", "host", 8).path, "bulk8192");
+TEST_F(Profile, GroupsOfSmsAreAsManyAsSms) {
+  auto json = to_json(example_machine());
+  json["sm_groups"] = std::vector<int>(131, 0);
+  expect_usage_error([&] { load(json); }, {"m.json", "sm_groups", "132", "131"});
+  json["sm_groups"] = std::vector<int>(132, 3);
+  EXPECT_EQ(load(json).port("st16", "host").groups, std::vector<int>(132, 3));
 }
 
-TEST(Machine, BetweenFitsPortsAreInterpolatedOverTheLogarithmOfWorkers) {
+TEST(Machine, PortIsTheFitOfItsPathAndDestination) {
   const auto machine = example_machine();
-  const auto middle = machine.port("st16", "nvlink", 32);  // halfway from 16 to 64
-  EXPECT_EQ(middle.workers, 32);
-  EXPECT_NEAR(middle.drain.value, 300 * 1.05, 1e-9);
-  EXPECT_NEAR(middle.capacity.value, 1e6 * 1.05, 1e-6);
-  EXPECT_NEAR(middle.burst_overhead.value, 50 * 1.05, 1e-9);
-  EXPECT_NEAR(middle.free_issue.value, (20 + 20 / 1.1) / 2, 1e-9);
-  EXPECT_NEAR(middle.visible_latency.value, (1400 + 1400 / 1.1) / 2, 1e-9);
-  double last = 0;
-  for (int workers = 16; workers <= 64; ++workers) {
-    const double drain = machine.port("st16", "nvlink", workers).drain.value;
-    EXPECT_GT(drain, last);
-    last = drain;
-  }
+  EXPECT_EQ(machine.port("st16", "nvlink").drain, BytesPerNano{300 * 1.1});
+  EXPECT_EQ(machine.port("st16", "host").drain, BytesPerNano{300});
+  EXPECT_EQ(machine.port("bulk8192", "host").engine_capacity, Bytes{32768});
 }
 
-TEST(Machine, BeyondTheFitsTheNearestIsTaken) {
-  const auto machine = example_machine();
-  EXPECT_EQ(machine.port("st16", "nvlink", 1).drain, BytesPerNano{300});
-  EXPECT_EQ(machine.port("st16", "nvlink", 1000).drain, BytesPerNano{300 * 1.1});
+TEST(Machine, BulkCopiesOfAnotherSizeCostAsMuchPerCopy) {
+  auto machine = example_machine();
+  const auto half = machine.port("bulk4096", "host"), known = machine.port("bulk8192", "host");
+  EXPECT_EQ(half.path, "bulk4096");
+  EXPECT_EQ(half.free_issue.value, known.free_issue.value / 2);
+  EXPECT_EQ(half.engine_capacity.value, known.engine_capacity.value / 2);
+  EXPECT_EQ(half.engine, known.engine);
+  EXPECT_EQ(half.drain, known.drain);
+  // The nearest size that was measured is scaled.
+  machine.ports.push_back(port_of("bulk2048", "host", 2));
+  EXPECT_EQ(machine.port("bulk3000", "host").drain, BytesPerNano{600});
+  EXPECT_EQ(machine.port("bulk6000", "host").drain, BytesPerNano{300});
+  expect_usage_error([&] { machine.port("bulk", "host"); }, {"bulk to host", "it has"});
+  expect_usage_error([&] { machine.port("bulk4096", "nvlink"); }, {"bulk4096 to nvlink", "it has"});
+}
+
+TEST(Machine, DatasheetEstimatesSaySo) {
+  for (const auto* name : {"a100", "b200", "h100", "h20"}) EXPECT_TRUE(load_machine(name).is_estimate()) << name;
+  EXPECT_FALSE(load_machine("h200").is_estimate());
 }
 
 TEST(Machine, UnknownPortOrDtypeListsWhatThereIs) {
   const auto machine = example_machine();
-  expect_usage_error([&] { machine.port("st16", "host", 8); },
-                     {"test", "st16 to host", "bulk8192 to host, st16 to nvlink", "xstage fit"});
+  expect_usage_error([&] { machine.port("st4", "host"); },
+                     {"test", "st4 to host", "st16 to nvlink, st16 to host, bulk8192 to host", "xstage fit"});
   expect_usage_error([&] { machine.rate("fp4"); }, {"test", "fp4", "bf16, fp8", "\"compute\""});
   EXPECT_EQ(machine.rate("fp8"), FlopsPerCycle{4783.3});
   expect_usage_error([] { Machine{}.rate("bf16"); }, {"bf16", "none"});

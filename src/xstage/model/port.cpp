@@ -10,10 +10,8 @@
 namespace xs {
 
 namespace {
-constexpr Nanos kNever{std::numeric_limits<double>::infinity()};
-}
 
-namespace {
+constexpr Nanos kNever{std::numeric_limits<double>::infinity()};
 
 // Logarithms of the workers' weights, rising.
 std::vector<double> service_logs(const PortParams& path, int count) {
@@ -67,14 +65,18 @@ void PortPool::add_classes(const PortParams& path, int count, bool in_step) {
   paths_.push_back({path.burst_overhead / sm_clock_, path.free_issue * sm_clock_,
                     (staged ? path.engine : path.free_issue) * sm_clock_, staged ? path.engine_capacity : Bytes{0}});
   const auto shares = service_logs(path, count);
-  const bool alike = shares.front() == shares.back();
-  const int num_classes = !alike || in_step ? kClasses : 1;
+  // Workers that are served alike stay in one class: they could only fall out of step by round-off.
+  const int num_classes = shares.front() == shares.back() ? 1 : kClasses;
+  const int num_workers = in_step ? kClasses : count;
   const auto first = classes_.size();
   for (int i = 0; i < num_classes; ++i) {
-    classes_.push_back({paths_.size() - 1, std::exp(mean_of_part(shares, i, num_classes)),
-                        in_step ? static_cast<double>(count) / num_classes : 1.0});
+    classes_.push_back(
+        {paths_.size() - 1, std::exp(mean_of_part(shares, i, num_classes)), static_cast<double>(count) / num_workers});
+    filling_order_.push_back(classes_.size() - 1);
   }
-  const int num_workers = in_step ? num_classes : count;
+  std::ranges::stable_sort(filling_order_, {}, [this](std::size_t i) {
+    return (paths_[classes_[i].path].engine / classes_[i].weight).value;
+  });
   for (int i = 0; i < num_workers; ++i) {
     workers_.push_back({first + static_cast<std::size_t>((2 * i + 1) * num_classes / (2 * num_workers))});
   }
@@ -88,6 +90,7 @@ Nanos PortPool::free_time(Bytes bytes, int worker) const {
 void PortPool::begin(int worker, Bytes bytes, Nanos at, std::int64_t tag) {
   check(bytes > Bytes{0} && at >= now_ && workers_[static_cast<std::size_t>(worker)].conditions == 0,
         "PortPool::begin: worker {}, {} bytes at {} ns, now {} ns", worker, bytes.value, at.value, now_.value);
+  workers_[static_cast<std::size_t>(worker)].conditions = 1;
   const Nanos start = at + path_of(worker).overhead;
   starts_.push({start, sequence_++, {worker, tag, bytes, at}});
   next_ = min(next_, max(now_, start));
@@ -125,7 +128,7 @@ void PortPool::share_rates() {
   if (!full_) return;
   inflow_ = drain_;
   BytesPerNano left = drain_;
-  for (std::size_t i = classes_.size(); i-- > 0;) {  // weights fall: from the first that is not limited, none is
+  for (const std::size_t i : filling_order_) {  // from the first that its own stage does not limit, none is
     Class& service = classes_[i];
     const double count = service.storing * service.multiplicity;
     if (count == 0) continue;
@@ -140,8 +143,8 @@ Nanos PortPool::next_end(const Class& service) const {
   return now_ + max(Bytes{0}, service.ends.top().progress - service.progress) / service.rate;
 }
 
-// Bytes leave at random: each of the outstanding ones with the same probability, so what is left of those that were there
-// shrinks by drain / outstanding, of which this is the integral. First in, first out only counts bytes.
+// Bytes leave at random: each of the outstanding ones with the same probability, so what is left of those that were
+// there shrinks by drain / outstanding, of which this is the integral. First in, first out only counts bytes.
 double PortPool::drain_progress(Nanos passed) const {
   const Bytes drained = drain_ * passed;
   if (disorder_ == 0) return drained.value;
@@ -215,7 +218,6 @@ void PortPool::start(const Timed& start) {
     ++service.storing;
   }
   worker.target += burst.bytes;
-  worker.conditions = 1;
   if (path.engine_capacity > Bytes{0}) {
     // Issued when there was room for the last byte in the worker's own stage, and not before its own rate allows.
     worker.conditions = 2;

@@ -13,48 +13,51 @@
 // engine has accepted and not yet read (nothing, for ordinary stores). The second, the post-issue stage, is shared: at
 // most `capacity` bytes may be outstanding, and they drain at the link's rate. While nothing is full a burst costs only
 // its free issue time. When the shared stage is full, bytes enter as fast as the link drains, and the storing workers
-// are served unequally: some run ahead, the others stall. What is outstanding drains in no particular order, so the last
-// byte of a burst stays longer than a queue would keep it. docs/model.md has the derivation and the evidence.
+// are served unequally: some run ahead, the others stall. What is outstanding drains in no particular order, so the
+// last byte of a burst stays longer than a queue would keep it. docs/model.md has the derivation and the evidence.
 
 namespace xs {
 
 struct PortParams {
-  std::string path;              // store path: "st16", "st4", "bulk8192"
-  std::string dst;               // where the bytes go: "nvlink", "host", "hbm"
-  Cycles burst_overhead{0};      // before the first store of a burst
-  BytesPerCycle free_issue;      // one worker's rate while nothing is full
-  BytesPerCycle engine{0};       // from one worker's own stage into the shared one; without such a stage, unused
-  Bytes engine_capacity{0};      // of one worker's own stage; 0: there is none
-  BytesPerNano drain;            // of the port
-  Bytes capacity;                // outstanding in the port
-  Bytes worker_capacity{1e18};   // outstanding per worker that shares the port, where that sums to less
+  std::string path;             // store path: "st16", "st4", "bulk8192"
+  std::string dst;              // where the bytes go: "nvlink", "host", "hbm"
+  Cycles burst_overhead{0};     // before the first store of a burst
+  BytesPerCycle free_issue;     // one worker's rate while nothing is full
+  BytesPerCycle engine{0};      // from one worker's own stage into the shared one; without such a stage, unused
+  Bytes engine_capacity{0};     // of one worker's own stage; 0: there is none
+  BytesPerNano drain;           // of the port
+  Bytes capacity;               // outstanding in the port
+  Bytes worker_capacity{1e18};  // outstanding per worker that shares the port, where that sums to less
   // A burst has drained when what was outstanding at its last byte would have shrunk to e^-disorder, bytes leaving at
   // random; 0: first in, first out.
   double disorder = 0;
-  Nanos visible_latency{0};      // from drained to remote visible
-  // While the stage is full a worker's part of the drain is n^-group_fairness e^±spread, n = storing workers in its group
-  // of SMs (a GPC). 0: SMs are served alike; 1: groups are.
+  Nanos visible_latency{0};  // from drained to remote visible
+  // While the stage is full a worker's part of the drain is n^-group_fairness e^±spread, n = storing workers in its
+  // group of SMs (a GPC). 0: SMs are served alike; 1: groups are.
   double group_fairness = 0;
   double spread = 0;
   std::vector<int> groups = {};  // of the i-th SM that a growing grid is placed on; none: all in one
 
   // What `workers` of them may have outstanding.
-  Bytes capacity_of(int workers) const { const Bytes own = worker_capacity * workers; return capacity * (own / (capacity + own)); }
+  Bytes capacity_of(int workers) const {
+    const Bytes own = worker_capacity * workers;
+    return capacity * (own / (capacity + own));
+  }
 };
+
+enum class Completion { issued, source_free, remote_visible };
 
 // Workers that share a port. Every transfer in fit, prediction and simulator is costed here and nowhere else.
 //
 // Workers fall into a few service classes. All storing workers of a class progress at one common speed, so the state is
 // one number per class, a burst ends when its class has progressed by its bytes, and an event costs O(classes +
 // log workers).
-enum class Completion { issued, source_free, remote_visible };
-
 class PortPool {
  public:
   static constexpr int kClasses = 8;
 
   // Workers [0, num_workers) share the port. With `in_step`, workers of one class always do the same at the same time:
-  // then worker i in [0, kClasses) stands for all of class i.
+  // then worker i in [0, kClasses) stands for the i-th part of all, by rising share.
   PortPool(const PortParams& params, GigaHertz sm_clock, int num_workers, bool in_step = false);
 
   // More workers, numbered behind those there are, that reach the same link by another path, as a copy engine does:
@@ -132,14 +135,16 @@ class PortPool {
     Queue<Reached> ends = {};
   };
   struct Worker {
-    std::size_t service;    // class
-    Bytes target{0};        // class progress at which its last byte enters
+    std::size_t service;  // class
+    Bytes target{0};      // class progress at which its last byte enters
     bool storing = false;
-    int conditions = 0;     // of the current burst's issue that are not met: its own rate, room in its own stage
+    int conditions = 0;  // of the current burst's issue that are not met: its own rate, room in its stage
   };
 
   void add_classes(const PortParams& path, int count, bool in_step);
-  const Path& path_of(int worker) const { return paths_[classes_[workers_[static_cast<std::size_t>(worker)].service].path]; }
+  const Path& path_of(int worker) const {
+    return paths_[classes_[workers_[static_cast<std::size_t>(worker)].service].path];
+  }
   Nanos draining(Nanos passed) const;
   double drain_progress(Nanos passed) const;
   void advance(Nanos to);
@@ -164,7 +169,8 @@ class PortPool {
   bool full_ = false;
   std::int64_t sequence_ = 0;
   std::vector<Path> paths_;
-  std::vector<Class> classes_;  // by rising weight within a path
+  std::vector<Class> classes_;
+  std::vector<std::size_t> filling_order_;  // classes by how soon their own rate limits them while the stage is full
   std::vector<Worker> workers_;
   Queue<Timed> starts_, issue_ends_;
   double drained_ = 0;  // how far the drain has come: in bytes if first in, first out, else in e-foldings
@@ -192,7 +198,8 @@ struct BurstPrediction {
 BurstPrediction predict(const PortParams& params, GigaHertz sm_clock, const BurstPattern& pattern);
 
 // Where stalls begin and end: with everything else of `pattern`, the smallest burst whose mean issue exceeds its free
-// time by 10 %, and the smallest gap from which it does not. Infinity if there is none up to 1 GiB; 0 if any gap will do.
+// time by 10 %, and the smallest gap from which it does not. Infinity if there is none up to 1 GiB; 0 if any gap will
+// do.
 Bytes onset_bytes(const PortParams& params, GigaHertz sm_clock, BurstPattern pattern);
 Cycles recovery_gap(const PortParams& params, GigaHertz sm_clock, BurstPattern pattern);
 

@@ -3,283 +3,190 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
-#include <vector>
 
 #include "xstage/core/bucket.hpp"
-#include "xstage/core/test_support.hpp"
+#include "xstage/model/port_drive.hpp"
 
 namespace xs {
 namespace {
 
-constexpr GigaHertz kClock{1.98};
-
-PortParams make_port(double free_issue, double drain, double capacity, double overhead = 0, double latency = 0) {
-  PortParams params;
-  params.free_issue = {free_issue};
-  params.drain = {drain};
-  params.capacity = {capacity};
-  params.burst_overhead = {overhead};
-  params.visible_latency = {latency};
-  return params;
-}
-
-PortParams random_port(Dice& dice) {
-  return make_port(dice.over_decades(5, 60), dice.over_decades(5, 500), dice.over_decades(1000, 200000),
-                   dice.between(0, 200), dice.between(0, 2000));
-}
-
-// What workers want to do: bursts of these bytes with these gaps behind them.
-struct Wish {
-  Bytes bytes;
-  Nanos gap;
-};
-using Wishes = std::vector<std::vector<Wish>>;  // [worker]
-
-Wishes random_wishes(Dice& dice, int workers, int bursts) {
-  Wishes wishes(static_cast<std::size_t>(workers));
-  for (auto& worker : wishes) {
-    for (int burst = 0; burst < bursts; ++burst) {
-      worker.push_back({Bytes{dice.over_decades(500, 50000)}, Nanos{dice.over_decades(1, 3000)}});
-    }
-  }
-  return wishes;
-}
-
-// Drives a pool as the simulator does. `watch` sees the pool after every step.
-template <class Watch>
-std::vector<PortPool::Issued> drive(PortPool& pool, const Wishes& wishes, Watch&& watch) {
-  std::vector<PortPool::Issued> all, ended;
-  std::vector<std::size_t> done(wishes.size());
-  // Calls are made in the order of time, so that none lies before an event that the pool has taken.
-  std::vector<std::pair<Nanos, int>> calls;
-  for (int worker = 0; worker < static_cast<int>(wishes.size()); ++worker) calls.push_back({Nanos{0}, worker});
-  while (true) {
-    const auto next = std::ranges::min_element(calls);
-    if (next != calls.end() && next->first <= pool.next_event()) {
-      const auto [at, worker] = *next;
-      calls.erase(next);
-      const auto w = static_cast<std::size_t>(worker);
-      pool.begin(worker, wishes[w][done[w]].bytes, at);
-      continue;
-    }
-    if (pool.next_event().value == std::numeric_limits<double>::infinity()) return all;
-    ended.clear();
-    pool.step(ended);
-    watch(pool);
-    for (const auto& issued : ended) {
-      const auto w = static_cast<std::size_t>(issued.worker);
-      const Nanos gap = wishes[w][done[w]].gap;
-      if (++done[w] < wishes[w].size()) calls.push_back({issued.end + gap, issued.worker});
-      all.push_back(issued);
-    }
-  }
-}
-
-std::vector<PortPool::Issued> drive(PortPool& pool, const Wishes& wishes) {
-  return drive(pool, wishes, [](const PortPool&) {});
-}
-
 TEST(PortPool, WorkersInStepEqualOneBucketOnItsShare) {
   Dice dice(1);
   int stalls = 0;
-  for (int trial = 0; trial < 200; ++trial) {
-    const auto params = random_port(dice);
+  for (int trial = 0; trial < 100; ++trial) {
+    const auto params = plain_port(dice);
     const int workers = dice.whole(1, 140);
     const auto one = random_wishes(dice, 1, 100).front();
-    PortPool pool(params, kClock);
-    const auto issued = drive(pool, Wishes(static_cast<std::size_t>(workers), one));
-    ASSERT_EQ(issued.size(), one.size() * static_cast<std::size_t>(workers));
+    PortPool pool(params, kClock, workers);
+    const auto told = drive(pool, Wishes(static_cast<std::size_t>(workers), one));
 
-    const auto share = params.share(workers);
-    const BucketRates rates{share.free_issue * kClock, share.drain, share.capacity};
+    const BucketRates rates{params.free_issue * kClock, params.drain / workers, params.capacity / workers};
     Bucket bucket;
     Nanos now{0};
-    for (std::size_t i = 0; i < issued.size(); ++i) {
-      const bool first_of_burst = i % static_cast<std::size_t>(workers) == 0;
-      const Wish& wish = one[i / static_cast<std::size_t>(workers)];
-      if (first_of_burst) {
-        bucket.pass(rates, params.burst_overhead / kClock);
-        const Nanos issue = bucket.issue(rates, wish.bytes);
-        now += params.burst_overhead / kClock + issue;
-        stalls += issue > wish.bytes / rates.free_issue * 1.01;
-      }
-      ASSERT_NEAR(issued[i].end.value, now.value, 1e-9 * now.value);
+    for (std::size_t burst = 0; burst < one.size(); ++burst) {
+      bucket.pass(rates, params.burst_overhead / kClock);
+      const Nanos issue = bucket.issue(rates, one[burst].bytes);
+      now += params.burst_overhead / kClock + issue;
+      stalls += issue > one[burst].bytes / rates.free_issue * 1.01;
       const Nanos drained = now + bucket.outstanding / rates.drain + params.visible_latency;
-      ASSERT_NEAR(issued[i].remote_visible.value, drained.value, 1e-9 * drained.value);
-      if ((i + 1) % static_cast<std::size_t>(workers) == 0) {
-        bucket.pass(rates, wish.gap);
-        now += wish.gap;
+      for (const auto& worker : told) {
+        ASSERT_NEAR(worker.at(burst).issued.value, now.value, 1e-9 * now.value);
+        ASSERT_EQ(worker.at(burst).source_free, worker.at(burst).issued);
+        ASSERT_NEAR(worker.at(burst).remote_visible.value, drained.value, 1e-9 * drained.value);
       }
+      bucket.pass(rates, one[burst].gap);
+      now += one[burst].gap;
     }
   }
-  EXPECT_GT(stalls, 2000);
+  EXPECT_GT(stalls, 1000);
 }
 
-// The same fluid with workers that come and go as they like, in steps of `step`, without events or closed forms.
-class SmallSteps {
- public:
-  SmallSteps(const PortParams& params, const Wishes& wishes, Nanos step)
-      : rate_(params.free_issue * kClock), params_(params), wishes_(wishes), step_(step), workers_(wishes.size()) {}
-
-  // [worker][burst] time from the call to the end.
-  std::vector<std::vector<Nanos>> run() {
-    for (auto& worker : workers_) worker.until = params_.burst_overhead / kClock;
-    while (std::ranges::any_of(workers_, [this](const auto& worker) { return !finished(worker); })) step();
-    std::vector<std::vector<Nanos>> issues;
-    for (auto& worker : workers_) issues.push_back(std::move(worker.issues));
-    return issues;
-  }
-
- private:
-  struct Worker {
-    Nanos called{0};
-    Nanos until{0};  // waits till then, for its gap and the overhead
-    Bytes stored{0};
-    std::vector<Nanos> issues;
-  };
-
-  bool finished(const Worker& worker) const { return worker.issues.size() == wishes_.front().size(); }
-  bool storing(const Worker& worker) const { return !finished(worker) && worker.until <= now_; }
-
-  void step() {
-    const auto count = static_cast<double>(std::ranges::count_if(workers_, [this](auto& w) { return storing(w); }));
-    const Bytes drain = params_.drain * step_, wanted = count * rate_ * step_;
-    const Bytes room = min(wanted, params_.capacity - outstanding_ + drain);
-    Bytes entered{0};
-    for (std::size_t w = 0; w < workers_.size(); ++w) {
-      if (storing(workers_[w])) entered += store(workers_[w], wishes_[w], room / count);
-    }
-    outstanding_ = max(Bytes{0}, outstanding_ + entered - drain);
-    now_ += step_;
-  }
-
-  // Up to `most` bytes of the worker's burst; returns how many.
-  Bytes store(Worker& worker, const std::vector<Wish>& wishes, Bytes most) {
-    const Wish& wish = wishes[worker.issues.size()];
-    const Bytes left = wish.bytes - worker.stored;
-    worker.stored += most;
-    if (most < left) return most;
-    const Nanos end = now_ + step_ * (left / most);
-    worker.issues.push_back(end - worker.called);
-    worker.stored = {0};
-    worker.called = end + wish.gap;
-    worker.until = worker.called + params_.burst_overhead / kClock;
-    return left;
-  }
-
-  BytesPerNano rate_;
-  const PortParams& params_;
-  const Wishes& wishes_;
-  Nanos step_;
-  Nanos now_{0};
-  Bytes outstanding_{0};
-  std::vector<Worker> workers_;
+// Two paths on one port, of any kind.
+struct TwoPaths {
+  PortParams params;
+  Bytes capacity;
+  PortPool pool;
+  Wishes wishes;
 };
 
-TEST(PortPool, WorkersOutOfStepEqualIntegrationInSmallSteps) {
-  Dice dice(2);
-  int stalls = 0, num_bursts = 0;
-  for (int trial = 0; trial < 40; ++trial) {
-    const auto params = random_port(dice);
-    const auto wishes = random_wishes(dice, dice.whole(2, 12), 6);
-    PortPool pool(params, kClock);
-    const auto issued = drive(pool, wishes);
-    const Nanos step = issued.back().end / 200000;
-    const auto expected = SmallSteps(params, wishes, step).run();
-    std::vector<std::size_t> next(wishes.size());
-    for (const auto& burst : issued) {
-      const auto w = static_cast<std::size_t>(burst.worker);
-      const auto index = next[w]++;
-      const Nanos time = burst.end - burst.begin;
-      // A burst may begin up to a step late, and so may each one before it and beside it.
-      EXPECT_NEAR(time.value, expected[w][index].value, 2e-3 * time.value + 20 * step.value);
-      stalls += time > pool.free_time(wishes[w][index].bytes) * 1.01;
-      ++num_bursts;
-    }
-  }
-  EXPECT_GT(stalls, num_bursts / 4);
-  EXPECT_LT(stalls, num_bursts * 3 / 4);
+TwoPaths two_paths(Dice& dice) {
+  const auto params = any_port(dice);
+  const int workers = dice.whole(1, 20), others = dice.whole(1, 6);
+  TwoPaths port{params, params.capacity_of(workers), PortPool(params, kClock, workers), {}};
+  EXPECT_EQ(port.pool.add_workers(any_port(dice), others), workers);
+  port.wishes = random_wishes(dice, workers + others, 20);
+  return port;
 }
 
 TEST(PortPool, EveryByteDrainsOnceAndCapacityIsKept) {
   Dice dice(3);
-  for (int trial = 0; trial < 100; ++trial) {
-    const auto params = random_port(dice);
-    const auto wishes = random_wishes(dice, dice.whole(1, 20), 30);
-    Bytes wanted{0};
-    for (const auto& worker : wishes) {
-      for (const auto& wish : worker) wanted += wish.bytes;
-    }
-    PortPool pool(params, kClock);
-    const auto issued = drive(pool, wishes, [&](const PortPool& now) {
+  int full = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    auto port = two_paths(dice);
+    const auto told = drive(port.pool, port.wishes, [&](const PortPool& now) {
       ASSERT_GE(now.outstanding(), Bytes{0});
-      ASSERT_LE(now.outstanding(), params.capacity);
+      ASSERT_LE(now.outstanding(), port.capacity);
+      full += now.outstanding() == port.capacity;
     });
-    EXPECT_EQ(issued.size(), wishes.size() * wishes.front().size());
-    EXPECT_NEAR((pool.busy() * params.drain.value).value, wanted.value, 1e-9 * wanted.value);
+    for (const auto& worker : told) {
+      EXPECT_EQ(worker.size(), 20u);
+      for (const auto& burst : worker) EXPECT_GT(burst.remote_visible, Nanos{0});
+    }
+    const Bytes wanted = total_of(port.wishes);
+    EXPECT_NEAR((port.params.drain * port.pool.busy()).value, wanted.value, 1e-9 * wanted.value) << "trial " << trial;
   }
+  EXPECT_GT(full, 10000);
 }
 
-TEST(PortPool, BurstIsVisibleAfterItsEndAndInTheOrderOfEnds) {
+TEST(PortPool, CompletionLevelsComeInTheirOrder) {
   Dice dice(4);
   for (int trial = 0; trial < 100; ++trial) {
-    const auto params = random_port(dice);
-    PortPool pool(params, kClock);
-    const auto issued = drive(pool, random_wishes(dice, dice.whole(1, 20), 30));
-    for (std::size_t i = 0; i < issued.size(); ++i) {
-      EXPECT_GE(issued[i].end - issued[i].begin, pool.free_time({0}));
-      EXPECT_GE(issued[i].remote_visible, issued[i].end + params.visible_latency);
-      EXPECT_LE(issued[i].remote_visible,
-                issued[i].end + params.visible_latency + params.capacity / params.drain * 1.001);
-      if (i == 0) continue;
-      EXPECT_GE(issued[i].end, issued[i - 1].end);
-      EXPECT_GE(issued[i].remote_visible.value, issued[i - 1].remote_visible.value * (1 - 1e-12));
+    auto port = two_paths(dice);
+    const auto told = drive(port.pool, port.wishes);
+    const Nanos emptied = port.capacity / port.params.drain * std::max(1.0, port.params.disorder) * 1.001;
+    for (std::size_t w = 0; w < told.size(); ++w) {
+      for (std::size_t i = 0; i < told[w].size(); ++i) {
+        const Told& burst = told[w][i];
+        const double free = port.pool.free_time(port.wishes[w][i].bytes, static_cast<int>(w)).value;
+        EXPECT_GE((burst.issued - burst.begin).value, free - 1e-9 * burst.issued.value);
+        EXPECT_GE(burst.source_free, burst.issued);
+        EXPECT_GE(burst.remote_visible, burst.source_free + port.params.visible_latency);
+        EXPECT_LE(burst.remote_visible, burst.source_free + port.params.visible_latency + emptied);
+      }
     }
   }
 }
 
-TEST(PortPool, NoBurstIsFasterThanFreeNorThanTheDrain) {
+TEST(PortPool, NothingIsFasterThanTheDrain) {
   Dice dice(5);
   for (int trial = 0; trial < 100; ++trial) {
-    const auto params = random_port(dice);
-    const auto wishes = random_wishes(dice, dice.whole(1, 20), 30);
-    PortPool pool(params, kClock);
-    std::vector<std::size_t> next(wishes.size());
-    Bytes total{0};
+    auto port = two_paths(dice);
     Nanos end{0};
-    for (const auto& issued : drive(pool, wishes)) {
-      const auto w = static_cast<std::size_t>(issued.worker);
-      const Bytes bytes = wishes[w][next[w]++].bytes;
-      EXPECT_GE((issued.end - issued.begin).value, pool.free_time(bytes).value - 1e-9 * issued.end.value);
-      total += bytes;
-      end = issued.end;
-    }
-    EXPECT_LE(total, (params.drain * end + params.capacity) * (1 + 1e-9));
+    for (const auto& worker : drive(port.pool, port.wishes)) end = max(end, worker.back().source_free);
+    EXPECT_LE(total_of(port.wishes), (port.params.drain * end + port.capacity) * (1 + 1e-9));
+  }
+}
+
+TEST(PortPool, TheSameEveryTime) {
+  for (int trial = 0; trial < 20; ++trial) {
+    Dice one(static_cast<std::uint64_t>(trial)), two(static_cast<std::uint64_t>(trial));
+    auto first = two_paths(one), second = two_paths(two);
+    EXPECT_EQ(drive(first.pool, first.wishes), drive(second.pool, second.wishes));
   }
 }
 
 TEST(PortPool, WorkersOfEqualBurstsEndTogetherWhoeverCalledFirst) {
-  PortPool pool(make_port(20, 100, 10000), kClock);
-  const auto issued = drive(pool, Wishes(5, {{Bytes{30000}, Nanos{0}}}));
-  ASSERT_EQ(issued.size(), 5u);
-  for (int worker = 0; worker < 5; ++worker) {
-    EXPECT_EQ(issued[static_cast<std::size_t>(worker)].worker, worker);
-    EXPECT_NEAR(issued[static_cast<std::size_t>(worker)].end.value, (150000 - 10000) / 100.0, 1e-6);
+  PortPool pool(make_port(20, 100, 10000), kClock, 5);
+  for (const auto& worker : drive(pool, Wishes(5, {{Bytes{30000}, Nanos{0}}}))) {
+    EXPECT_NEAR(worker.front().issued.value, (150000 - 10000) / 100.0, 1e-6);
   }
+}
+
+TEST(PortPool, FullPortIsSplitBetweenGroupsAndThenWithinThem) {
+  auto params = make_port(200, 70, 1);  // nothing fits
+  params.group_fairness = 1;
+  params.groups = {0, 0, 0, 0, 0, 0, 0, 1};
+  PortPool pool(params, kClock, 8);
+  const auto told = drive(pool, Wishes(8, {{Bytes{7000}, Nanos{0}}}));
+  // The lone one has half of the drain; then the seven, with a seventh of its progress, have all of it.
+  EXPECT_NEAR(told[7].front().issued.value, 200, 0.1);
+  for (int worker = 0; worker < 7; ++worker) {
+    EXPECT_NEAR(told[static_cast<std::size_t>(worker)].front().issued.value, 200 + 7 * 6000 / 70.0, 0.1);
+  }
+}
+
+TEST(PortPool, SecondPathHasItsOwnIssueAndSharesDrainAndStage) {
+  const auto slow = make_port(5, 1, 1, 30), fast = make_port(50, 100, 10000);
+  PortPool pool(fast, GigaHertz{1}, 1);
+  EXPECT_EQ(pool.add_workers(slow, 2), 1);
+  EXPECT_EQ(pool.free_time(Bytes{1000}, 0), Nanos{20});
+  EXPECT_EQ(pool.free_time(Bytes{1000}, 2), Nanos{230});
+  // 50 + 5 + 5 bytes/ns: the port drains 100, whatever the second path's own port would do.
+  const Wishes wishes(3, {{Bytes{1000}, Nanos{0}}});
+  EXPECT_NEAR(drive(pool, wishes)[2].front().issued.value, 230, 1e-9);
+
+  PortPool full(make_port(50, 20, 100), GigaHertz{1}, 1);
+  full.add_workers(slow, 2);
+  Bytes most{0};
+  const auto told = drive(full, wishes, [&](const PortPool& now) { most = max(most, now.outstanding()); });
+  EXPECT_NEAR(most.value, 100, 1e-9);
+  // The slow ones take 5 each and leave 10 of 20 to the fast one.
+  EXPECT_NEAR(told[1].front().issued.value, 230, 1e-9);
+  EXPECT_NEAR(told[0].front().issued.value, 30 + (1000 - 100 - 20 * 30) / 10.0, 1e-9);
+}
+
+TEST(PortPool, OwnStageTakesABurstBeforeItIsRead) {
+  auto params = make_port(40, 1000, 1e6);
+  params.engine = {25};
+  params.engine_capacity = {30000};
+  PortPool pool(params, GigaHertz{1}, 1);
+  const auto told = drive(pool, {{{Bytes{20000}, Nanos{10000}}, {Bytes{100000}, Nanos{0}}}}).front();
+  EXPECT_NEAR((told[0].issued - told[0].begin).value, 20000 / 40.0, 1e-9);
+  EXPECT_NEAR((told[0].source_free - told[0].begin).value, 20000 / 25.0, 1e-9);
+  EXPECT_NEAR((told[1].issued - told[1].begin).value, (100000 - 30000) / 25.0, 1e-9);
+  EXPECT_NEAR((told[1].source_free - told[1].begin).value, 100000 / 25.0, 1e-9);
+  EXPECT_NEAR(pool.free_time(Bytes{100000}).value, 70000 / 25.0, 1e-9);
+}
+
+TEST(PortParams, CapacityOfFewWorkersIsTheirOwnAndOfManyThePorts) {
+  auto params = make_port(20, 100, 4e6);
+  EXPECT_NEAR(params.capacity_of(1).value, 4e6, 1);
+  params.worker_capacity = {1e5};
+  EXPECT_NEAR(params.capacity_of(40).value, 2e6, 1e-3);
+  EXPECT_NEAR(params.capacity_of(1).value, 1e5 / 1.025, 1e-3);
+  EXPECT_NEAR(params.capacity_of(1 << 20).value, 4e6, 200);
 }
 
 TEST(PortPool, RefusesWhatCannotBe) {
   const auto params = make_port(20, 100, 10000);
   const auto refuses = [](auto&& call) { expect_error(ErrorKind::internal, call, {"PortPool"}); };
-  PortPool pool(params, kClock);
+  PortPool pool(params, kClock, 1);
   refuses([&] { pool.begin(0, Bytes{0}, Nanos{0}); });
-  std::vector<PortPool::Issued> ended;
-  refuses([&] { pool.step(ended); });
+  std::vector<PortPool::Event> events;
+  refuses([&] { pool.step(events); });
   pool.begin(0, Bytes{1000}, Nanos{50});
-  pool.step(ended);
-  pool.step(ended);
-  ASSERT_EQ(ended.size(), 1u);
+  refuses([&] { pool.begin(0, Bytes{1000}, Nanos{50}); });
+  while (events.empty()) pool.step(events);
   refuses([&] { pool.begin(0, Bytes{1000}, Nanos{49}); });
 }
 
