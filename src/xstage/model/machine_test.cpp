@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
+#include <map>
 
+#include "xstage/core/csv.hpp"
 #include "xstage/core/json.hpp"
 #include "xstage/core/test_support.hpp"
 
@@ -187,6 +188,43 @@ TEST(Machine, BulkCopiesOfAnotherSizeCostAsMuchPerCopy) {
   EXPECT_EQ(machine.port("bulk6000", "host").drain, BytesPerNano{300});
   expect_usage_error([&] { machine.port("bulk", "host"); }, {"bulk to host", "it has"});
   expect_usage_error([&] { machine.port("bulk4096", "nvlink"); }, {"bulk4096 to nvlink", "it has"});
+}
+
+// A probe that recorded on which SM each CTA ran: the groups of the profile are those of the growing grid, and while
+// the port is full the more SMs a group has, the longer each of them waits.
+TEST(Machine, GroupsOfAnH200AreThoseThatItsGridsGet) {
+  const auto csv = Csv::read(XSTAGE_SOURCE_DIR "/data/h200_placement.csv");
+  const auto groups = load_machine("h200").sm_groups;
+  struct Place {
+    int group;
+    double issue;
+  };
+  std::map<std::pair<std::string, int>, std::vector<Place>> grids;
+  for (std::size_t row = 0; row < csv.num_rows(); ++row) {
+    grids[{std::string(csv.text(row, csv.column("path"))), static_cast<int>(csv.integer(row, csv.column("ctas"), 1))}]
+        .push_back(
+            {static_cast<int>(csv.integer(row, csv.column("gpc"), 0)), csv.number(row, csv.column("issue_mean"), 0)});
+  }
+  EXPECT_EQ(grids.size(), 22u);
+  const auto sizes_of = [](const auto& places, auto&& group) {
+    std::map<int, int> sizes;
+    for (const auto& place : places) ++sizes[group(place)];
+    return sizes;
+  };
+  for (const auto& [key, places] : grids) {
+    SCOPED_TRACE(fmt::format("{}, {} CTAs", key.first, key.second));
+    ASSERT_EQ(places.size(), static_cast<std::size_t>(key.second));
+    auto sizes = sizes_of(places, [](const Place& place) { return place.group; });
+    const auto expected =
+        sizes_of(std::vector(groups.begin(), groups.begin() + key.second), [](int group) { return group; });
+    EXPECT_EQ(sizes.at(0), expected.at(0));
+    for (const auto& [group, size] : expected) EXPECT_NEAR(sizes[group], size, 1) << "group " << group;
+    if (key.second < 12 || key.second > 33) continue;
+    double most = 0, others = 0;
+    for (const auto& place : places) (place.group == 0 ? most : others) += place.issue;
+    const int first = sizes.at(0);
+    EXPECT_GT(most / first, 1.3 * others / (key.second - first));
+  }
 }
 
 TEST(Machine, DatasheetEstimatesSaySo) {

@@ -56,8 +56,9 @@ struct Sums {
 Samples read_samples(const std::filesystem::path& file) {
   const auto csv = Csv::read(file);
   const auto path = csv.column("path"), dst = csv.column("dst"), ctas = csv.column("ctas"),
-             bytes = csv.column("bytes_per_cta"), gap = csv.column("gap_cycles"), burst = csv.column("burst"),
-             issue = csv.column("issue_mean");
+             bytes = csv.column("bytes_per_cta"), gap = csv.column("gap_cycles"), issue = csv.column("issue_mean");
+  const bool means = csv.has("bursts");
+  const auto burst = csv.column(means ? "bursts" : "burst");
   Samples samples;
   read_machine(csv.comments(), samples);
   samples.num_rows = csv.num_rows();
@@ -74,7 +75,8 @@ Samples read_samples(const std::filesystem::path& file) {
                           csv.has("set") ? std::string(csv.text(row, csv.column("set"))) : ""};
     Sums& sums = ports[port][pattern];
     ++sums.rows;
-    sums.bursts = std::max(sums.bursts, 1 + static_cast<int>(csv.integer(row, burst, 0, kMostBursts)));
+    const auto bursts = means ? csv.integer(row, burst, 1, kMostBursts) : 1 + csv.integer(row, burst, 0, kMostBursts);
+    sums.bursts = std::max(sums.bursts, static_cast<int>(bursts));
     sums.issue += csv.number(row, issue, 0);
     if (csv.has("done_mean")) sums.done += csv.number(row, csv.column("done_mean"), 0);
   }

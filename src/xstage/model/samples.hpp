@@ -34,7 +34,8 @@ struct Samples {
 };
 
 // Columns read: path, dst, ctas, bytes_per_cta, gap_cycles, burst (from 0, in a row), issue_mean; optional: threads,
-// completion (0 issued, 1 and 3 source free, 2 remote visible), done_mean, set. Rows of one pattern may stand anywhere.
+// completion (0 issued, 1 and 3 source free, 2 remote visible), done_mean, set. With a column bursts instead of burst,
+// a row is the mean over so many bursts. Rows of one pattern may stand anywhere.
 Samples read_samples(const std::filesystem::path& file);
 
 }  // namespace xs

@@ -57,6 +57,16 @@ TEST_F(SamplesFile, PatternMeasuredTwiceIsAMeanAndNotALongerRun) {
   EXPECT_EQ(samples.ports.at(0).num_rows, 4u);
 }
 
+TEST_F(SamplesFile, RowMayBeTheMeanOverManyBursts) {
+  const std::string header = "path,dst,ctas,bytes_per_cta,gap_cycles,bursts,issue_mean\n";
+  const auto samples = read(header + "st16,host,8,4096,0,32,410\n");
+  const auto& sample = samples.ports.at(0).patterns.at(0);
+  EXPECT_EQ(sample.pattern.bursts, 32);
+  EXPECT_EQ(sample.mean_issue, Cycles{410});
+  EXPECT_EQ(samples.ports.at(0).num_rows, 1u);
+  expect_refused(header + "st16,host,8,4096,0,0,410\n", {"probe.csv:2", "\"bursts\"", "0"});
+}
+
 TEST_F(SamplesFile, PortsAreSortedByPathDestinationAndWorkers) {
   const auto samples =
       read(kSmall + "st4,host,2,1,0,0,9\nst16,nvlink,16,1,0,0,9\nst16,nvlink,4,1,0,0,9\nst16,hbm,1,1,0,0,9\n");
