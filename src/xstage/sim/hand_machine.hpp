@@ -26,8 +26,8 @@ inline SimMachine hand_machine() {
 inline LooseTask computes(double nanos) { return {.work = {8 * nanos, 0}}; }
 
 // Every rank that is sent to counts what arrives in one more flag, for which nobody waits.
-inline Timeline run_by_hand(std::vector<std::vector<LooseTask>> ranks, std::int32_t num_flags, const SimMachine& machine,
-                            const SimOptions& options) {
+inline Timeline run_by_hand(std::vector<std::vector<LooseTask>> ranks, std::int32_t num_flags,
+                            const SimMachine& machine, const SimOptions& options) {
   for (auto& tasks : ranks) {
     for (auto& task : tasks) {
       for (const auto& send : task.sends) task.raises.push_back({send.rank, num_flags, 1});

@@ -87,11 +87,11 @@ class Planner {
     const auto& choice = plan.orders[0];
     const auto& baseline = plan.orders[plan.baseline];
     for (const std::size_t i : judged) {
-      plan.regret = std::max({plan.regret, choice.slow / plan.orders[i].slow - 1, choice.fast / plan.orders[i].fast - 1});
+      plan.regret =
+          std::max({plan.regret, choice.slow / plan.orders[i].slow - 1, choice.fast / plan.orders[i].fast - 1});
     }
     const double least = std::min({plan.gain(), baseline.slow / choice.slow, baseline.fast / choice.fast});
-    const double flops_per_ns =
-        machine_.rate.value * options_.workers_per_rank * machine_.sm_clock.value;
+    const double flops_per_ns = machine_.rate.value * options_.workers_per_rank * machine_.sm_clock.value;
     plan.rho = rho(problem_.shape(), problem_.num_ranks(), bytes_.combine, flops_per_ns, machine_.port.drain.value);
     plan.gain_expected = plan.rho > 1 && least >= kWorthwhile;
   }

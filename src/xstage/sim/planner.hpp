@@ -37,7 +37,8 @@ struct MoePlan {
 // A gain is expected if back-to-back Linear-2 tiles outrun the link (rho > 1) and the choice beats the baseline by 2 %
 // wherever the port lies within its interval.
 MoePlan plan_moe(const MoeProblem& problem, const MoeBytes& bytes, const SimMachine& machine,
-                 std::span<const FittedParameter> intervals, int workers, const std::function<void(double done)>& progress = {});
+                 std::span<const FittedParameter> intervals, int workers,
+                 const std::function<void(double done)>& progress = {});
 
 // The port at the low or the high end of the intervals of its drain and capacities.
 PortParams at_interval_end(const PortParams& port, std::span<const FittedParameter> intervals, bool high);

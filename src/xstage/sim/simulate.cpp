@@ -19,8 +19,7 @@ class Simulation {
       : schedule_(schedule),
         machine_(machine),
         options_(options),
-        task_overhead_(machine.task_overhead +
-                       (options.claim == Claim::counter ? machine.counter_claim : Cycles{0})),
+        task_overhead_(machine.task_overhead + (options.claim == Claim::counter ? machine.counter_claim : Cycles{0})),
         num_flags_(schedule.num_flags()) {
     const auto num_ranks = schedule.ranks.size();
     timeline_.num_ranks = static_cast<int>(num_ranks);
@@ -36,8 +35,8 @@ class Simulation {
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       const auto condition = options.ranks.empty() ? RankCondition{} : options.ranks[rank];
       const GigaHertz clock = machine.sm_clock * condition.clock_factor;
-      RankState& state = ranks_.emplace_back(PortPool(machine.port, clock, options.workers_per_rank), clock,
-                                             options.workers_per_rank);
+      RankState& state =
+          ranks_.emplace_back(PortPool(machine.port, clock, options.workers_per_rank), clock, options.workers_per_rank);
       if (machine.copy_engine) state.copy_engine = state.port.add_workers(*machine.copy_engine, 1);
       if (pulls) state.pullers = state.port.add_workers(pull, timeline_.num_ranks * options.workers_per_rank);
       push(EventKind::begin, condition.start, rank);
@@ -91,11 +90,11 @@ class Simulation {
   struct Worker {
     std::size_t claim = 0;  // that it waits for or computes
     std::size_t next_static = 0;
-    Nanos since{0};                    // end of its last span
-    Nanos store_free{0};               // when the first of its stores would end without a stall
-    std::vector<std::size_t> storing;  // claims whose stores have not issued, the first of which stores
-    int pulls = 0;                     // that have not arrived
-    bool blocked = false;              // does nothing but store
+    Nanos since{0};                               // end of its last span
+    Nanos store_free{0};                          // when the first of its stores would end without a stall
+    std::vector<std::size_t> storing;             // claims whose stores have not issued, the first of which stores
+    int pulls = 0;                                // that have not arrived
+    bool blocked = false;                         // does nothing but store
     std::int64_t bursts = 0, visible_bursts = 0;  // to peers
     std::vector<std::pair<std::int64_t, std::size_t>> releases;  // claims whose raises wait for so many bursts
   };
@@ -106,7 +105,7 @@ class Simulation {
     }
     PortPool port;
     GigaHertz clock;
-    Nanos port_event = kNever;  // when it will be looked at; never later than its next event
+    Nanos port_event = kNever;           // when it will be looked at; never later than its next event
     int copy_engine = -1, pullers = -1;  // among the port's workers, the first of them
     std::queue<std::size_t> copies;      // claims whose bytes wait for the copy engine, the first of which moves
     std::size_t next_claim = 0;
@@ -183,8 +182,8 @@ class Simulation {
     RankState& state = ranks_[rank];
     Worker& worker = state.workers[index];
     std::size_t& next = options_.claim == Claim::fixed ? worker.next_static : state.next_claim;
-    worker.blocked = worker.storing.size() >= static_cast<std::size_t>(options_.tiles_in_flight) ||
-                     next >= tasks(rank).tasks.size();
+    worker.blocked =
+        worker.storing.size() >= static_cast<std::size_t>(options_.tiles_in_flight) || next >= tasks(rank).tasks.size();
     if (worker.blocked) return;
     worker.claim = next;
     next += options_.claim == Claim::fixed ? state.workers.size() : 1;
@@ -274,7 +273,8 @@ class Simulation {
       return;
     }
     if (remote > Bytes{0}) {
-      check(state.copy_engine >= 0, "simulate: rank {}, claim {} wants a copy engine, the machine has none", rank, claim);
+      check(state.copy_engine >= 0, "simulate: rank {}, claim {} wants a copy engine, the machine has none", rank,
+            claim);
       state.copies.push(claim);
       if (state.copies.size() == 1) begin_copy(rank);
     }
@@ -288,7 +288,8 @@ class Simulation {
     watch(rank);
   }
 
-  // Sees to it that the port's next event is taken. An event that became later is looked at in vain and asked for again.
+  // Sees to it that the port's next event is taken. An event that became later is looked at in vain and asked for
+  // again.
   void watch(std::size_t rank) {
     RankState& state = ranks_[rank];
     const Nanos at = state.port.next_event();
@@ -353,7 +354,8 @@ class Simulation {
     if (worker.blocked) claim(rank, index);
   }
 
-  // A release by the threads that stored waits for all their stores so far. What a copy engine moves it publishes itself.
+  // A release by the threads that stored waits for all their stores so far. What a copy engine moves it publishes
+  // itself.
   void release(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
     while (!worker.releases.empty() && worker.releases.front().first <= worker.visible_bursts) {

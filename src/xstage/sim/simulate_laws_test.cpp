@@ -33,8 +33,7 @@ Case random_case(std::uint64_t seed) {
   port.groups = {0, 0, 1, 2, 0, 1};
   SimMachine machine{{1.75}, {dice.over_decades(1, 4096)}, {dice.over_decades(1, 100)}, port};
   machine.copy_engine = port;
-  machine.own_raise = {dice.between(-500, 1000)};
-  machine.own_raise = max(Nanos{0}, machine.own_raise);
+  machine.own_raise = max(Nanos{0}, Nanos{dice.between(-500, 1000)});
   machine.task_overhead = {dice.between(0, 500)};
   machine.counter_claim = {dice.between(0, 500)};
   auto random = random_problem(seed);
@@ -119,7 +118,8 @@ TEST(SimulateLaws, ALinkIsBusyForAllThatLeavesItsRank) {
       for (std::size_t claim = 0; claim < own.tasks.size(); ++claim) {
         for (const Send& send : own.sends[claim]) {
           const auto peer = static_cast<std::size_t>(send.rank);
-          if (peer != rank) bytes[own.work[claim].route == Route::pull ? peer : rank] += static_cast<double>(send.bytes);
+          if (peer != rank)
+            bytes[own.work[claim].route == Route::pull ? peer : rank] += static_cast<double>(send.bytes);
         }
       }
     }
@@ -145,7 +145,8 @@ TEST(SimulateLaws, SharesOfTheRanksAverageToThoseOfAll) {
       busy_hidden += rank.link_busy * rank.overlap_ratio;
     }
     const auto count = static_cast<double>(ranks.size());
-    for (std::size_t kind = 0; kind < kNumSpanKinds; ++kind) EXPECT_NEAR(all.share[kind], mean.share[kind] / count, 1e-12);
+    for (std::size_t kind = 0; kind < kNumSpanKinds; ++kind)
+      EXPECT_NEAR(all.share[kind], mean.share[kind] / count, 1e-12);
     EXPECT_NEAR(all.tail, mean.tail / count, 1e-12);
     EXPECT_NEAR(all.link_busy, mean.link_busy / count, 1e-12);
     EXPECT_NEAR(all.link_busy * all.overlap_ratio, busy_hidden / count, 1e-12);

@@ -42,12 +42,6 @@ TEST(TwoTilesInFlight, AStallIsSeenWhereThereIsNoThirdTile) {
   EXPECT_NEAR(timeline.makespan.value, 803 + 300 + 7, 1e-9);
 }
 
-TEST(TwoTilesInFlight, AsManyAsThereAreTilesHideEveryStall) {
-  const LooseTask tile{.work = {800, 0}, .sends = {{1, 1000}}};
-  const auto timeline = run({{tile, tile, tile, tile, tile}, {}}, {.tiles_in_flight = 5});
-  EXPECT_NEAR(timeline.totals[0][static_cast<std::size_t>(SpanKind::compute)].value, 500, 1e-9);
-}
-
 LooseTask pulls(std::int32_t from, std::int64_t bytes) {
   return {.work = {80, 0, Route::pull}, .sends = {{from, bytes}}};
 }
@@ -112,7 +106,10 @@ TEST(CopyEngine, RaisesWhenTheCopyIsVisibleAndTheOwnRankAtOnce) {
 }
 
 TEST(CopyEngine, IsNeededForCopies) {
-  expect_error(ErrorKind::internal, [] { run({{{.work = {0, 0, Route::copy}, .sends = {{1, 4}}}}, {}}, {}); },
+  expect_error(ErrorKind::internal,
+               [] {
+                 run({{{.work = {0, 0, Route::copy}, .sends = {{1, 4}}}}, {}}, {});
+               },
                {"rank 0, claim 0 wants a copy engine"});
 }
 
@@ -180,7 +177,9 @@ TEST(Overheads, EveryTaskPaysItsOwnAndAClaimFromACounterMore) {
   SimMachine machine = hand_machine();
   machine.task_overhead = {20};
   machine.counter_claim = {10};
-  const auto makespan = [&](Claim claim) { return run({{computes(3), computes(5)}}, {.claim = claim}, 0, machine).makespan; };
+  const auto makespan = [&](Claim claim) {
+    return run({{computes(3), computes(5)}}, {.claim = claim}, 0, machine).makespan;
+  };
   EXPECT_DOUBLE_EQ(makespan(Claim::fixed).value, 8 + 2 * 10);
   EXPECT_DOUBLE_EQ(makespan(Claim::counter).value, 8 + 2 * 15);
 }
