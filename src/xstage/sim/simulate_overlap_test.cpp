@@ -76,6 +76,13 @@ TEST(Pull, FromSeveralRanksEndsWithTheLastAndOwnRowsAreThere) {
   expect_span(timeline.spans[1], SpanKind::compute, 207, 217);
 }
 
+TEST(Pull, MayNameASourceTwiceAgainAndAgain) {
+  LooseTask task = pulls(1, 100);
+  task.sends.push_back({1, 300});
+  const auto timeline = run({{task, task}, {}}, {});
+  EXPECT_DOUBLE_EQ(timeline.makespan.value, 2 * 217);
+}
+
 SimMachine with_copy_engine() {
   SimMachine machine = hand_machine();
   machine.copy_engine = machine.port;  // 10 ns before a transfer, then 10 B/ns
