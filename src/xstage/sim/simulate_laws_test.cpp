@@ -33,8 +33,7 @@ Case random_case(std::uint64_t seed) {
   port.groups = {0, 0, 1, 2, 0, 1};
   SimMachine machine{{1.75}, {dice.over_decades(1, 4096)}, {dice.over_decades(1, 100)}, port};
   machine.copy_engine = port;
-  machine.own_raise = {dice.between(-500, 1000)};
-  machine.own_raise = max(Nanos{0}, machine.own_raise);
+  machine.own_raise = max(Nanos{0}, Nanos{dice.between(-500, 1000)});
   machine.task_overhead = {dice.between(0, 500)};
   machine.counter_claim = {dice.between(0, 500)};
   auto random = random_problem(seed);

@@ -42,12 +42,6 @@ TEST(TwoTilesInFlight, AStallIsSeenWhereThereIsNoThirdTile) {
   EXPECT_NEAR(timeline.makespan.value, 803 + 300 + 7, 1e-9);
 }
 
-TEST(TwoTilesInFlight, AsManyAsThereAreTilesHideEveryStall) {
-  const LooseTask tile{.work = {800, 0}, .sends = {{1, 1000}}};
-  const auto timeline = run({{tile, tile, tile, tile, tile}, {}}, {.tiles_in_flight = 5});
-  EXPECT_NEAR(timeline.totals[0][static_cast<std::size_t>(SpanKind::compute)].value, 500, 1e-9);
-}
-
 LooseTask pulls(std::int32_t from, std::int64_t bytes) {
   return {.work = {80, 0, Route::pull}, .sends = {{from, bytes}}};
 }
@@ -80,6 +74,13 @@ TEST(Pull, FromSeveralRanksEndsWithTheLastAndOwnRowsAreThere) {
   ASSERT_EQ(timeline.spans.size(), 2u);
   expect_span(timeline.spans[0], SpanKind::operand_stall, 0, 20 + 180 + 7);
   expect_span(timeline.spans[1], SpanKind::compute, 207, 217);
+}
+
+TEST(Pull, MayNameASourceTwiceAgainAndAgain) {
+  LooseTask task = pulls(1, 100);
+  task.sends.push_back({1, 300});
+  const auto timeline = run({{task, task}, {}}, {});
+  EXPECT_DOUBLE_EQ(timeline.makespan.value, 2 * 217);
 }
 
 SimMachine with_copy_engine() {
