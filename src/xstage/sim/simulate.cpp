@@ -20,24 +20,23 @@ class Simulation {
         options_(options),
         task_overhead_(machine.task_overhead +
                        (options.claim == Claim::counter ? machine.counter_claim : Cycles{0})),
-        num_flags_(schedule.num_flags()) {
+        num_flags_(static_cast<std::size_t>(schedule.num_flags())) {
     const auto num_ranks = schedule.ranks.size();
     timeline_.num_ranks = static_cast<int>(num_ranks);
     timeline_.workers_per_rank = options.workers_per_rank;
     timeline_.totals.resize(num_ranks);
-    flags_.resize(num_ranks * static_cast<std::size_t>(num_flags_));
-    PortParams pull = machine.port;  // a peer's loads: as fast as its stores, all served alike
-    pull.burst_overhead = {0};
-    pull.engine_capacity = {0};
-    pull.group_fairness = pull.spread = 0;
+    flags_.resize(num_ranks * num_flags_);
+    const bool has_copies = uses(Route::copy), has_pulls = uses(Route::pull);
+    require(!has_copies || machine.copy_engine, "simulate: the schedule copies, but the machine has no copy engine");
+    const PortParams pull = pull_path();
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       const auto condition = options.ranks.empty() ? RankCondition{} : options.ranks[rank];
       const GigaHertz clock = machine.sm_clock * condition.clock_factor;
       RankState& state = ranks_.emplace_back(PortPool(machine.port, clock, options.workers_per_rank), clock,
                                              options.workers_per_rank);
       if (machine.copy_engine) state.copy_engine = state.port.add_workers(*machine.copy_engine, 1);
-      if (has_pulls()) state.pullers = state.port.add_workers(pull, timeline_.num_ranks * options.workers_per_rank);
-      push({condition.start, 0, EventKind::begin, rank, 0, 0});
+      if (has_pulls) state.pullers = state.port.add_workers(pull, timeline_.num_ranks * options.workers_per_rank);
+      push(condition.start, EventKind::begin, rank);
     }
   }
 
@@ -60,7 +59,6 @@ class Simulation {
           step_port(event.rank);
           break;
         case EventKind::stored:
-          if (!is_copied(event.rank, event.claim)) raise(event.rank, event.claim, Target::peers);  // nothing to wait for
           stored(event.rank, event.worker);
           break;
         case EventKind::raised:
@@ -83,16 +81,28 @@ class Simulation {
   }
 
  private:
+  // Raises of a claim that wait until so many of its worker's bursts are remote visible.
+  struct Release {
+    std::int64_t bursts;
+    std::size_t claim;
+    bool to_peers;  // else the port tells when they may
+  };
   struct Worker {
-    std::size_t claim = 0;  // that it waits for or computes
+    std::size_t claim = 0;      // that it waits for or computes
+    std::size_t next_wait = 0;  // of that claim
     std::size_t next_static = 0;
     Nanos since{0};                    // end of its last span
-    Nanos store_free{0};               // when the first of its stores would end without a stall
     std::vector<std::size_t> storing;  // claims whose stores have not issued, the first of which stores
-    int pulls = 0;                     // that have not arrived
+    bool through_port = false;         // that one's bytes
+    Nanos store_free{0};               // when that one's stores would end without a stall
     bool blocked = false;              // by its stores
+    int pulls = 0;                     // that have not arrived
     std::int64_t bursts = 0, visible_bursts = 0;  // to peers
-    std::queue<std::pair<std::int64_t, std::size_t>> releases;  // claims whose raises wait for so many bursts
+    std::queue<Release> releases;
+  };
+  struct Copy {
+    std::size_t claim;
+    Bytes bytes;
   };
   struct RankState {
     RankState(PortPool pool, GigaHertz sm_clock, int num_workers)
@@ -101,9 +111,9 @@ class Simulation {
     }
     PortPool port;
     GigaHertz clock;
-    Nanos port_event = kNever;  // when it will be looked at; never later than its next event
+    Nanos port_event = kNever;           // when it will be looked at; never later than its next event
     int copy_engine = -1, pullers = -1;  // among the port's workers, the first of them
-    std::queue<std::size_t> copies;      // claims whose bytes wait for the copy engine, the first of which moves
+    std::queue<Copy> copies;             // the first of which moves
     std::size_t next_claim = 0;
     std::size_t num_done = 0;
     int computing = 0;   // workers
@@ -113,34 +123,49 @@ class Simulation {
   };
   struct Flag {
     std::int64_t value = 0;
+    std::int64_t wanted = 0;           // the least that a waiter waits for
     std::vector<std::size_t> waiters;  // workers of the rank
   };
-  enum class EventKind { begin, arrived, computed, stored, port, raised, visible };
+  enum class EventKind : std::uint8_t { begin, arrived, computed, stored, port, raised, visible };
   enum class Target { own_rank, peers };
   struct Event {
     Nanos at;
-    std::int64_t sequence;
+    std::int64_t sequence;  // breaks ties
+    std::uint32_t rank;
+    std::uint32_t worker;  // arrived, computed, stored, visible
+    std::uint32_t claim;   // raised, visible
     EventKind kind;
-    std::size_t rank;
-    std::size_t worker;  // arrived, computed, stored
-    std::size_t claim;   // stored, raised, visible
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : sequence > other.sequence; }
   };
 
   const RankSchedule& tasks(std::size_t rank) const { return schedule_.ranks[rank]; }
   Flag& flag(std::size_t rank, std::int32_t index) {
-    return flags_[rank * static_cast<std::size_t>(num_flags_) + static_cast<std::size_t>(index)];
+    return flags_[rank * num_flags_ + static_cast<std::size_t>(index)];
   }
 
-  bool has_pulls() const {
-    return std::ranges::any_of(schedule_.ranks, [](const RankSchedule& rank) {
-      return std::ranges::any_of(rank.work, [](const Work& work) { return work.route == Route::pull; });
+  bool uses(Route route) const {
+    return std::ranges::any_of(schedule_.ranks, [&](const RankSchedule& rank) {
+      return std::ranges::any_of(rank.work, [&](const Work& work) { return work.route == route; });
     });
   }
 
-  void push(Event event) {
-    event.sequence = sequence_++;
-    events_.push(event);
+  // Worker w of rank r loads over a peer's link as puller w * ranks + r, as fast and served like the peer's worker w.
+  PortParams pull_path() const {
+    PortParams pull = machine_.port;
+    pull.burst_overhead = {0};
+    pull.engine_capacity = {0};
+    pull.groups.clear();
+    const auto& groups = machine_.port.groups;
+    for (std::size_t worker = 0; worker < static_cast<std::size_t>(options_.workers_per_rank); ++worker) {
+      const int group = groups.empty() ? 0 : groups[worker % groups.size()];
+      for (int rank = 0; rank < timeline_.num_ranks; ++rank) pull.groups.push_back(group * timeline_.num_ranks + rank);
+    }
+    return pull;
+  }
+
+  void push(Nanos at, EventKind kind, std::size_t rank, std::size_t worker = 0, std::size_t claim = 0) {
+    events_.push({at, sequence_++, static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(worker),
+                  static_cast<std::uint32_t>(claim), kind});
   }
 
   void change_computing(std::size_t rank, int by) {
@@ -175,17 +200,24 @@ class Simulation {
     RankState& state = ranks_[rank];
     Worker& worker = state.workers[index];
     std::size_t& next = options_.claim == Claim::fixed ? worker.next_static : state.next_claim;
-    if (next >= tasks(rank).tasks.size()) return;
+    if (next >= tasks(rank).tasks.size()) {
+      worker.blocked = !worker.storing.empty();
+      return;
+    }
     worker.claim = next;
+    worker.next_wait = 0;
     next += options_.claim == Claim::fixed ? state.workers.size() : 1;
     start(rank, index);
   }
 
   void start(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
-    for (const auto& wait : tasks(rank).waits[worker.claim]) {
+    const auto waits = tasks(rank).waits[worker.claim];
+    for (; worker.next_wait < waits.size(); ++worker.next_wait) {
+      const Wait& wait = waits[worker.next_wait];
       Flag& waited = flag(rank, wait.flag);
       if (waited.value >= wait.count) continue;
+      waited.wanted = waited.waiters.empty() ? wait.count : std::min(waited.wanted, wait.count);
       waited.waiters.push_back(index);
       return;
     }
@@ -195,12 +227,12 @@ class Simulation {
 
   void pull(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
-    const auto puller = rank * ranks_[rank].workers.size() + index;
+    const int puller = static_cast<int>(index) * timeline_.num_ranks + static_cast<int>(rank);
     for (const auto& send : tasks(rank).sends[worker.claim]) {
       const auto source = static_cast<std::size_t>(send.rank);
-      if (source == rank) continue;  // own rows lie here
+      if (source == rank) continue;  // these rows lie here
       RankState& from = ranks_[source];
-      from.port.begin(from.pullers + static_cast<int>(puller), Bytes{static_cast<double>(send.bytes)}, now_);
+      from.port.begin(from.pullers + puller, Bytes{static_cast<double>(send.bytes)}, now_);
       watch(source);
       ++worker.pulls;
     }
@@ -216,7 +248,7 @@ class Simulation {
     span(rank, index, SpanKind::operand_stall, now_ + max(Nanos{0}, operands - products), claim);
     span(rank, index, SpanKind::compute, now_ + max(products, operands), claim);
     change_computing(rank, 1);
-    push({now_ + max(products, operands), 0, EventKind::computed, rank, index, claim});
+    push(now_ + max(products, operands), EventKind::computed, rank, index);
   }
 
   void computed(std::size_t rank, std::size_t index) {
@@ -231,50 +263,39 @@ class Simulation {
     }
   }
 
-  Bytes bytes_for_peers(std::size_t rank, std::size_t claim) const {
-    Bytes bytes{0};
-    if (tasks(rank).work[claim].route == Route::pull) return bytes;
-    for (const auto& send : tasks(rank).sends[claim]) {
-      if (static_cast<std::size_t>(send.rank) != rank) bytes += Bytes{static_cast<double>(send.bytes)};
-    }
-    return bytes;
-  }
-
-  bool is_copied(std::size_t rank, std::size_t claim) const {
-    return tasks(rank).work[claim].route == Route::copy && bytes_for_peers(rank, claim) > Bytes{0};
-  }
-
   // The stores of the first claim that has not stored.
   void store(std::size_t rank, std::size_t index) {
     RankState& state = ranks_[rank];
     Worker& worker = state.workers[index];
     const std::size_t claim = worker.storing.front();
-    const Bytes remote = bytes_for_peers(rank, claim);
-    Bytes local{0};
-    for (const auto& send : tasks(rank).sends[claim]) {
-      if (static_cast<std::size_t>(send.rank) == rank) local += Bytes{static_cast<double>(send.bytes)};
+    const Route route = tasks(rank).work[claim].route;
+    Bytes local{0}, remote{0};
+    if (route != Route::pull) {
+      for (const auto& send : tasks(rank).sends[claim]) {
+        (static_cast<std::size_t>(send.rank) == rank ? local : remote) += Bytes{static_cast<double>(send.bytes)};
+      }
     }
-    const Nanos local_time = local / (machine_.port.free_issue * state.clock);
-    worker.store_free = now_ + local_time;
-    if (remote > Bytes{0} && tasks(rank).work[claim].route == Route::store) {
+    const Nanos local_end = now_ + local / (machine_.port.free_issue * state.clock);
+    worker.store_free = local_end;
+    worker.through_port = remote > Bytes{0};
+    if (worker.through_port && route == Route::store) {
       worker.store_free += state.port.free_time(remote, static_cast<int>(index));
-      state.port.begin(static_cast<int>(index), remote, now_ + local_time, static_cast<std::int64_t>(claim));
+      state.port.begin(static_cast<int>(index), remote, local_end, static_cast<std::int64_t>(claim));
       watch(rank);
       ++worker.bursts;
       return;
     }
-    if (is_copied(rank, claim)) {
-      check(state.copy_engine >= 0, "simulate: rank {}, claim {} wants a copy engine, the machine has none", rank, claim);
-      state.copies.push(claim);
+    if (worker.through_port) {
+      state.copies.push({claim, remote});
       if (state.copies.size() == 1) begin_copy(rank);
     }
-    push({worker.store_free, 0, EventKind::stored, rank, index, claim});
+    push(worker.store_free, EventKind::stored, rank, index);
   }
 
   void begin_copy(std::size_t rank) {
     RankState& state = ranks_[rank];
-    const std::size_t claim = state.copies.front();
-    state.port.begin(state.copy_engine, bytes_for_peers(rank, claim), now_, static_cast<std::int64_t>(claim));
+    const Copy& copy = state.copies.front();
+    state.port.begin(state.copy_engine, copy.bytes, now_, static_cast<std::int64_t>(copy.claim));
     watch(rank);
   }
 
@@ -284,7 +305,7 @@ class Simulation {
     const Nanos at = state.port.next_event();
     if (at >= state.port_event) return;
     state.port_event = at;
-    push({at, 0, EventKind::port, rank, 0, 0});
+    push(at, EventKind::port, rank);
   }
 
   void step_port(std::size_t rank) {
@@ -302,7 +323,7 @@ class Simulation {
       if (state.pullers >= 0 && reached.worker >= state.pullers) {
         pulled(reached, reached.worker - state.pullers);
       } else if (reached.level == Completion::remote_visible) {
-        push({reached.at, 0, EventKind::visible, rank, static_cast<std::size_t>(reached.worker), claim});
+        push(reached.at, EventKind::visible, rank, static_cast<std::size_t>(reached.worker), claim);
         timeline_.makespan = max(timeline_.makespan, reached.at);
       } else if (reached.level == Completion::issued && reached.worker == state.copy_engine) {
         state.copies.pop();
@@ -316,9 +337,9 @@ class Simulation {
 
   void pulled(const PortPool::Event& reached, int puller) {
     if (reached.level != Completion::remote_visible) return;
-    const auto rank = static_cast<std::size_t>(puller / options_.workers_per_rank);
-    const auto index = static_cast<std::size_t>(puller % options_.workers_per_rank);
-    if (--ranks_[rank].workers[index].pulls == 0) push({reached.at, 0, EventKind::arrived, rank, index, 0});
+    const auto rank = static_cast<std::size_t>(puller % timeline_.num_ranks);
+    const auto index = static_cast<std::size_t>(puller / timeline_.num_ranks);
+    if (--ranks_[rank].workers[index].pulls == 0) push(reached.at, EventKind::arrived, rank, index);
   }
 
   // The last store of the worker's first storing claim issued: own flags rise, the next one stores.
@@ -334,7 +355,7 @@ class Simulation {
       span(rank, index, SpanKind::sender_stall, now_, claimed);
     }
     ++state.num_done;
-    worker.releases.push({worker.bursts, claimed});
+    worker.releases.push({worker.bursts, claimed, !worker.through_port});
     release(rank, index);
     if (!worker.storing.empty()) store(rank, index);
     if (was_blocked) claim(rank, index);
@@ -349,13 +370,14 @@ class Simulation {
   // A release by the threads that stored waits for all their stores, those to peers among them.
   void release(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
-    while (!worker.releases.empty() && worker.releases.front().first <= worker.visible_bursts) {
-      const std::size_t claimed = worker.releases.front().second;
+    while (!worker.releases.empty() && worker.releases.front().bursts <= worker.visible_bursts) {
+      const Release release = worker.releases.front();
       worker.releases.pop();
+      if (release.to_peers) raise(rank, release.claim, Target::peers);
       if (machine_.own_raise > Nanos{0}) {
-        push({now_ + machine_.own_raise, 0, EventKind::raised, rank, 0, claimed});
+        push(now_ + machine_.own_raise, EventKind::raised, rank, index, release.claim);
       } else {
-        raise(rank, claimed, Target::own_rank);
+        raise(rank, release.claim, Target::own_rank);
       }
     }
   }
@@ -366,7 +388,7 @@ class Simulation {
       if ((target == rank) != (to == Target::own_rank)) continue;
       Flag& raised = flag(target, raise.flag);
       raised.value += raise.add;
-      if (raised.waiters.empty()) continue;
+      if (raised.waiters.empty() || raised.value < raised.wanted) continue;
       for (const auto waiter : std::exchange(raised.waiters, {})) start(target, waiter);
     }
   }
@@ -375,7 +397,7 @@ class Simulation {
   const SimMachine& machine_;
   const SimOptions& options_;
   Cycles task_overhead_;
-  std::int32_t num_flags_;
+  std::size_t num_flags_;
   std::vector<RankState> ranks_;
   std::vector<Flag> flags_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;

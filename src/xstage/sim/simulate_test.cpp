@@ -312,7 +312,6 @@ TEST(SimMachine, OneWorkerHasItsShareOfMemoryAndTheWholePort) {
   port.params = machine().port;
   port.params.path = "st16";
   port.params.dst = "nvlink";
-  port.params.workers = 100;
   whole.ports = {port};
   const auto worker = sim_machine(whole, "fp8", "st16", "nvlink", 100);
   EXPECT_EQ(worker.sm_clock, GigaHertz{1.5});
