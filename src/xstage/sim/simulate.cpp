@@ -98,7 +98,7 @@ class Simulation {
     bool blocked = false;              // by its stores
     int pulls = 0;                     // that have not arrived
     std::int64_t bursts = 0, visible_bursts = 0;  // to peers
-    std::queue<Release> releases;
+    std::vector<Release> releases;
   };
   struct Copy {
     std::size_t claim;
@@ -355,7 +355,7 @@ class Simulation {
       span(rank, index, SpanKind::sender_stall, now_, claimed);
     }
     ++state.num_done;
-    worker.releases.push({worker.bursts, claimed, !worker.through_port});
+    worker.releases.push_back({worker.bursts, claimed, !worker.through_port});
     release(rank, index);
     if (!worker.storing.empty()) store(rank, index);
     if (was_blocked) claim(rank, index);
@@ -370,16 +370,16 @@ class Simulation {
   // A release by the threads that stored waits for all their stores, those to peers among them.
   void release(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
-    while (!worker.releases.empty() && worker.releases.front().bursts <= worker.visible_bursts) {
-      const Release release = worker.releases.front();
-      worker.releases.pop();
-      if (release.to_peers) raise(rank, release.claim, Target::peers);
+    auto done = worker.releases.begin();
+    for (; done != worker.releases.end() && done->bursts <= worker.visible_bursts; ++done) {
+      if (done->to_peers) raise(rank, done->claim, Target::peers);
       if (machine_.own_raise > Nanos{0}) {
-        push(now_ + machine_.own_raise, EventKind::raised, rank, index, release.claim);
+        push(now_ + machine_.own_raise, EventKind::raised, rank, index, done->claim);
       } else {
-        raise(rank, release.claim, Target::own_rank);
+        raise(rank, done->claim, Target::own_rank);
       }
     }
+    worker.releases.erase(worker.releases.begin(), done);
   }
 
   void raise(std::size_t rank, std::size_t claimed, Target to) {
@@ -419,6 +419,12 @@ Timeline simulate(const Schedule& schedule, const SimMachine& machine, const Sim
   require(options.tiles_in_flight >= 1, "tiles in flight must be at least 1, found {}", options.tiles_in_flight);
   require(options.ranks.empty() || options.ranks.size() == schedule.ranks.size(),
           "conditions of {} ranks expected, {} found", schedule.ranks.size(), options.ranks.size());
+  for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) {
+    const auto& [start, clock_factor] = options.ranks[rank];
+    require(start >= Nanos{0} && clock_factor > 0,
+            "rank {} must start at 0 ns or later and have a clock factor above 0, found {} and {}", rank, start.value,
+            clock_factor);
+  }
   return Simulation(schedule, machine, options).run();
 }
 

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <map>
 #include <numeric>
 
@@ -256,25 +255,6 @@ TEST(SimulateMoe, OneWorkerOnOneRankNeverWaits) {
     const double work = costs.products + costs.operands + costs.stores;
     EXPECT_NEAR(timeline.makespan.value, work, 1e-9 * work) << one.random.what;
   }
-}
-
-TEST(SimulateMoe, FullSizeLayerOnTheWholeMachineAndHowFastThatIs) {
-  const auto machine = load_machine("h200");
-  const auto problem =
-      make_problem(find_moe_model("deepseek-v3").shape, {}, 8, make_routing("balanced", 8 * 8192, 256, 8, 1));
-  const auto schedule = problem.schedule({OrderKind::wave, 8});
-  std::size_t num_tasks = 0;
-  for (const auto& rank : schedule.ranks) num_tasks += rank.tasks.size();
-  const auto on = sim_machine(machine, "bf16", "st16", "nvlink", machine.num_sms);
-  const auto begin = std::chrono::steady_clock::now();
-  const auto timeline = simulate(schedule, on, {machine.num_sms, Claim::fixed, false});
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  fmt::print("{} tasks in {:.2f} s: {:.2f} million tasks a second\n", num_tasks, took.count(),
-             1e-6 * static_cast<double>(num_tasks) / took.count());
-  const auto costs = costs_of(schedule.ranks[0], 0, on);
-  EXPECT_NEAR(timeline.link_busy[0].value, costs.remote_bytes / on.port.drain.value,
-              1e-6 * timeline.link_busy[0].value);
-  EXPECT_GE(timeline.makespan.value, (costs.products + costs.operands + costs.stores) / machine.num_sms);
 }
 
 }  // namespace

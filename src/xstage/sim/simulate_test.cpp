@@ -2,57 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <limits>
-
 #include "xstage/core/bucket.hpp"
 #include "xstage/core/test_support.hpp"
-#include "xstage/plan/check.hpp"
-#include "xstage/plan/loose_schedule.hpp"
+#include "xstage/sim/by_hand.hpp"
 
 // The simulator against closed forms, on schedules written by hand.
 
 namespace xs {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-// At 2 GHz a worker computes 8 flop/ns and stores 20 B/ns; the link drains 2 B/ns and holds 600 B.
-SimMachine machine() {
-  PortParams port;
-  port.burst_overhead = {6};
-  port.free_issue = {10};
-  port.drain = {2};
-  port.capacity = {600};
-  port.visible_latency = {7};
-  return {{2}, {4}, {kInfinity}, port};
-}
-
-LooseTask computes(double nanos) { return {.work = {8 * nanos, 0}}; }
-
-// Sends raise one more flag, which nobody waits for.
 Timeline run(std::vector<std::vector<LooseTask>> ranks, std::int32_t num_flags = 0, int workers = 1,
-             Claim claim = Claim::fixed, const SimMachine& on = machine()) {
-  for (auto& tasks : ranks) {
-    for (auto& task : tasks) {
-      for (const auto& send : task.sends) task.raises.push_back({send.rank, num_flags, 1});
-    }
-  }
-  const auto schedule = put_together(by_hand(std::move(ranks), num_flags + 1));
-  require_valid(schedule, "by hand");
-  return simulate(schedule, on, {workers, claim, false});
-}
-
-std::vector<Span> spans_of(const Timeline& timeline, int rank, std::int64_t claim) {
-  auto spans = timeline.spans;
-  std::erase_if(spans, [&](const Span& span) { return span.rank != rank || span.claim != claim; });
-  return spans;
-}
-
-void expect_span(const Span& span, SpanKind kind, double begin, double end) {
-  EXPECT_EQ(span.kind, kind);
-  EXPECT_DOUBLE_EQ(span.begin.value, begin);
-  EXPECT_DOUBLE_EQ(span.end.value, end);
+             Claim claim = Claim::fixed, const SimMachine& on = machine_by_hand()) {
+  return simulate_by_hand(std::move(ranks), num_flags, on, {workers, claim, false});
 }
 
 TEST(Simulate, OneWorkerComputesForTheSumOfItsTasks) {
@@ -77,7 +38,7 @@ TEST(Simulate, WorkersShareEqualTasksInRounds) {
 }
 
 TEST(Simulate, ATileWhoseOperandsComeSlowlyStallsBeforeItComputes) {
-  SimMachine slow = machine();
+  SimMachine slow = machine_by_hand();
   slow.memory = {4};
   const auto timeline = run({{{.work = {80, 400}}, {.work = {80, 16}}, {.work = {0, 8}}}}, 0, 1, Claim::fixed, slow);
   ASSERT_EQ(timeline.spans.size(), 4u);
@@ -150,7 +111,7 @@ double last_issue(const Timeline& timeline) {
 }
 
 TEST(Simulate, OneWorkerThatComputesAndSendsInTurnIsOneBucket) {
-  const SimMachine on = machine();
+  const SimMachine on = machine_by_hand();
   for (const auto& [bytes, gap] : kPatterns) {
     std::vector<LooseTask> tasks(kBursts, {.work = {8 * gap, 0}, .sends = {{1, static_cast<std::int64_t>(bytes)}}});
     Bucket bucket;
@@ -169,7 +130,7 @@ TEST(Simulate, OneWorkerThatComputesAndSendsInTurnIsOneBucket) {
 }
 
 TEST(Simulate, WorkersInStepArePredictedByTheirShareOfThePort) {
-  const SimMachine on = machine();
+  const SimMachine on = machine_by_hand();
   for (const int workers : {1, 2, 3, 4, 8}) {
     for (const auto& [bytes, gap] : kPatterns) {
       const std::vector<LooseTask> tasks(static_cast<std::size_t>(kBursts * workers),
@@ -205,10 +166,9 @@ TEST(Simulate, ALaterBurstDelaysNoEarlierOne) {
 }
 
 TEST(Simulate, TheOwnRankSeesItsDataWhenTheStoreHasIssued) {
-  // Worker 0 stores for 23 ns; worker 1 waits for it, on the own rank and not for the link.
-  const auto timeline =
-      run({{{.raises = {{0, 0, 1}}, .sends = {{1, 400}}}, {.work = {80, 0}, .waits = {{0, 1}}}}, {}}, 1, 2);
-  expect_span(spans_of(timeline, 0, 1).at(0), SpanKind::dependency, 0, 23);
+  // Worker 0 stores locally for 20 ns; worker 1 waits for it.
+  const auto timeline = run({{{.raises = {{0, 0, 1}}, .sends = {{0, 400}}}, {.work = {80, 0}, .waits = {{0, 1}}}}}, 1, 2);
+  expect_span(spans_of(timeline, 0, 1).at(0), SpanKind::dependency, 0, 20);
 }
 
 TEST(Simulate, ARaiseWithoutBytesIsSeenAtOnce) {
@@ -269,7 +229,7 @@ TEST(Simulate, AnEmptyScheduleTakesNoTime) {
 TEST(Simulate, AScheduleThatCannotFinishIsAnInternalErrorThatNamesTheRank) {
   const auto schedule = put_together(by_hand({{computes(1)}, {{.waits = {{0, 1}}}, computes(1)}}, 1));
   try {
-    simulate(schedule, machine(), {});
+    simulate(schedule, machine_by_hand(), {});
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::internal);
@@ -286,7 +246,7 @@ TEST(Simulate, FinishesExactlyWhatTheCheckerAccepts) {
     rejected += accepted ? 0 : 1;
     for (const auto claim : {Claim::fixed, Claim::counter}) {
       for (int workers = 1; workers <= (accepted ? 3 : 1); ++workers) {
-        const auto call = [&] { simulate(schedule, machine(), {workers, claim, false}); };
+        const auto call = [&] { simulate(schedule, machine_by_hand(), {workers, claim, false}); };
         if (accepted) {
           EXPECT_NO_THROW(call()) << "seed " << seed;
         } else {
@@ -300,7 +260,7 @@ TEST(Simulate, FinishesExactlyWhatTheCheckerAccepts) {
 }
 
 TEST(Simulate, NoWorkerIsAUsageError) {
-  expect_usage_error([] { simulate({}, machine(), {0, Claim::fixed, false}); }, {"at least 1, found 0"});
+  expect_usage_error([] { simulate({}, machine_by_hand(), {0, Claim::fixed, false}); }, {"at least 1, found 0"});
 }
 
 TEST(SimMachine, OneWorkerHasItsShareOfMemoryAndTheWholePort) {
@@ -309,7 +269,7 @@ TEST(SimMachine, OneWorkerHasItsShareOfMemoryAndTheWholePort) {
   whole.memory = {4000};
   whole.compute = {{"bf16", {1024}, ""}, {"fp8", {2048}, ""}};
   FittedPort port;
-  port.params = machine().port;
+  port.params = machine_by_hand().port;
   port.params.path = "st16";
   port.params.dst = "nvlink";
   whole.ports = {port};
