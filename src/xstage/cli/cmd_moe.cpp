@@ -51,7 +51,7 @@ Json describe_json(const char* kind, const MoeCase& layer, const MoeOptions& opt
   json["num_experts"] = layer.shape.num_experts;
   json["topk"] = layer.shape.topk;
   json["shrink"] = options.shrink;
-  json["ranks"] = options.ranks;
+  json["num_ranks"] = options.ranks;
   json["num_tokens"] = layer.routing.num_tokens;
   json["routing"] = options.topk_idx.empty() ? options.routing : options.topk_idx;
   json["seed"] = options.seed;
@@ -193,13 +193,13 @@ void simulate_moe(const MoeOptions& options, bool per_rank) {
     json["tiles_in_flight"] = options.tiles_in_flight;
     json["predicted_us"] = timeline.makespan.value * 1e-3;
     json["breakdown"] = xs::to_json(shares);
-    json["per_rank"] = Json::array();
+    json["ranks"] = Json::array();
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       Json entry = xs::to_json(ranks[rank]);
       entry["rank"] = rank;
       entry["start_us"] = conditions.empty() ? 0 : conditions[rank].start.value * 1e-3;
       entry["clock_factor"] = conditions.empty() ? 1 : conditions[rank].clock_factor;
-      json["per_rank"].push_back(std::move(entry));
+      json["ranks"].push_back(std::move(entry));
     }
     std::size_t num_tasks = 0;
     for (const auto& rank : schedule.ranks) num_tasks += rank.tasks.size();

@@ -70,15 +70,15 @@ std::string verdict(const MoePlan& plan) {
   const auto& baseline = plan.orders[plan.baseline];
   const auto gain = fmt::format("{:.1f} % over {}", 100 * (plan.gain() - 1), to_string(baseline.order));
   if (plan.gain_expected) {
-    return fmt::format("{} with {} claims: {:.1f} us, {}", to_string(choice.order), to_string(choice.claim),
+    return fmt::format("{} with {} claims: {:.1f} us, gains {}", to_string(choice.order), to_string(choice.claim),
                        choice.predicted.value * 1e-3, gain);
   }
   if (plan.rho <= 1) {
     return fmt::format("no gain expected from hiding stores: the link drains faster than Linear-2 stores (rho {:.2f}); "
-                       "{} differs by {} through waits and tails alone",
+                       "{} gains {}, through waits and tails alone",
                        plan.rho, to_string(choice.order), gain);
   }
-  return fmt::format("no gain expected: {} is {}, which the model cannot tell from none", to_string(choice.order), gain);
+  return fmt::format("no gain expected: {} gains {}, which the model cannot tell from none", to_string(choice.order), gain);
 }
 
 Json to_json(const PlannedOrder& planned) {
@@ -95,7 +95,7 @@ void print_plan(const MoePlan& plan, const MoeModel& model, const Machine& machi
   if (options.json) {
     Json json = new_document("moe_plan");
     json["model"] = model.name;
-    json["ranks"] = options.ranks;
+    json["num_ranks"] = options.ranks;
     json["tokens_per_rank"] = options.tokens_per_rank;
     json["routing"] = options.routing;
     json["machine"] = machine.name;

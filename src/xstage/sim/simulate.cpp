@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <queue>
 #include <utility>
 
@@ -228,14 +229,17 @@ class Simulation {
   void pull(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
     const int puller = static_cast<int>(index) * timeline_.num_ranks + static_cast<int>(rank);
+    std::map<std::size_t, Bytes> sources;
     for (const auto& send : tasks(rank).sends[worker.claim]) {
-      const auto source = static_cast<std::size_t>(send.rank);
-      if (source == rank) continue;  // these rows lie here
-      RankState& from = ranks_[source];
-      from.port.begin(from.pullers + puller, Bytes{static_cast<double>(send.bytes)}, now_);
-      watch(source);
-      ++worker.pulls;
+      sources[static_cast<std::size_t>(send.rank)] += Bytes{static_cast<double>(send.bytes)};
     }
+    sources.erase(rank);  // these rows lie here
+    for (const auto& [source, bytes] : sources) {
+      RankState& from = ranks_[source];
+      from.port.begin(from.pullers + puller, bytes, now_);
+      watch(source);
+    }
+    worker.pulls = static_cast<int>(sources.size());
     if (worker.pulls == 0) compute(rank, index);
   }
 

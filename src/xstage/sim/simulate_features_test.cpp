@@ -99,7 +99,7 @@ TEST(Pull, LoadsOverTheLinkOfTheSourceBeforeItComputes) {
 }
 
 TEST(Pull, FromSeveralSourcesEndsWithTheSlowest) {
-  const auto timeline = simulate_by_hand({{}, {pulls({{0, 100}, {2, 400}}, 10)}, {}}, 0, machine_by_hand(), {});
+  const auto timeline = simulate_by_hand({{}, {pulls({{0, 50}, {2, 400}, {0, 50}}, 10)}, {}}, 0, machine_by_hand(), {});
   expect_span(timeline.spans.at(0), SpanKind::operand_stall, 0, 207);
   EXPECT_NEAR(timeline.link_busy[0].value, 50, 1e-9);
   EXPECT_NEAR(timeline.link_busy[2].value, 200, 1e-9);
