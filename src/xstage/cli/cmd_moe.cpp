@@ -3,6 +3,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <chrono>
 #include <memory>
 
 #include "xstage/cli/moe_options.hpp"
@@ -10,6 +11,7 @@
 #include "xstage/core/npy.hpp"
 #include "xstage/op/host_product.hpp"
 #include "xstage/op/moe/moe.hpp"
+#include "xstage/plan/check.hpp"
 #include "xstage/report/table.hpp"
 #include "xstage/report/trace.hpp"
 
@@ -26,8 +28,18 @@ std::string hash(const std::vector<float>& values) {
   return fmt::format("{:016x}", XXH3_64bits(values.data(), values.size() * sizeof(float)));
 }
 
-void write_files(const MoeCase& layer, const MoeOptions& options, const std::vector<NamedTimeline>& timelines) {
-  if (!options.schedule_out.empty()) write_document(options.schedule_out, to_json(layer.problem, layer.schedule()));
+// As the machine would run it, proven.
+Schedule schedule_of(const MoeCase& layer, const MoeOptions& options) {
+  const auto bytes = bytes_of(options.dtype);
+  auto schedule = layer.tasks.empty() ? layer.problem.schedule(layer.order, bytes)
+                                      : layer.problem.schedule(layer.tasks, bytes);
+  require_valid(schedule, layer.schedule_name);
+  return schedule;
+}
+
+void write_files(const MoeCase& layer, const Schedule& schedule, const MoeOptions& options,
+                 const std::vector<NamedTimeline>& timelines) {
+  if (!options.schedule_out.empty()) write_document(options.schedule_out, to_json(layer.problem, schedule));
   if (!options.trace.empty()) write_text(options.trace, to_trace(timelines));
 }
 
@@ -39,7 +51,7 @@ Json describe_json(const char* kind, const MoeCase& layer, const MoeOptions& opt
   json["num_experts"] = layer.shape.num_experts;
   json["topk"] = layer.shape.topk;
   json["shrink"] = options.shrink;
-  json["ranks"] = options.ranks;
+  json["num_ranks"] = options.ranks;
   json["num_tokens"] = layer.routing.num_tokens;
   json["routing"] = options.topk_idx.empty() ? options.routing : options.topk_idx;
   json["seed"] = options.seed;
@@ -81,6 +93,7 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
           run.workers);
   require_writable({options.schedule_out, options.trace, run.output});
   const auto layer = make_case(options);
+  const auto schedule = schedule_of(layer, options);
   const auto prediction = predict_full(layer, options);
 
   Progress progress("run");
@@ -99,8 +112,8 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
       moe::verify(inputs, result.output, 2e10, [&](double done) { progress.update(0.5 + done / 2); });
 
   // Wall clock on a shared CPU is noise; the shares of what ran are those of its schedule in virtual time.
-  const auto virtual_time = simulate_on(layer.schedule(bytes_of(options.dtype)), layer.machine, options);
-  write_files(layer, options, {{"CPU", &result.timeline}, {"predicted", &prediction.timeline}});
+  const auto virtual_time = simulate_on(schedule, layer.machine, options);
+  write_files(layer, schedule, options, {{"CPU", &result.timeline}, {"predicted", &prediction.timeline}});
   if (!run.output.empty()) {
     write_npy(run.output, Array<float>{{layer.routing.num_tokens, layer.shape.hidden}, result.output});
   }
@@ -132,6 +145,7 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
                                                            : "full size, " + to_string(layer.order),
                                        breakdown(prediction.timeline)}}));
     print_orders(layer, options, prediction);
+    if (layer.machine.is_estimate()) fmt::print("{}: {}\n", layer.machine.name, layer.machine.source);
     if (!options.trace.empty()) fmt::print("trace: {} (open it in https://ui.perfetto.dev)\n", options.trace);
     fmt::print("=> Executed: {} on {} CPU ranks, schedule {}: {}.\n", layer.model.name, options.ranks,
                layer.schedule_name,
@@ -145,21 +159,58 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
   }
 }
 
-void simulate_moe(const MoeOptions& options) {
+std::string rank_table(const std::vector<Breakdown>& ranks, const std::vector<RankCondition>& conditions) {
+  Table table({"rank", "start us", "clock", "compute", "operands", "sender stall", "dependency", "tail", "link busy"},
+              "rrrrrrrrr");
+  const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto condition = conditions.empty() ? RankCondition{} : conditions[rank];
+    const auto share = [&](SpanKind kind) { return percent(ranks[rank].share[static_cast<std::size_t>(kind)]); };
+    table.add({std::to_string(rank), fmt::format("{:.1f}", condition.start.value * 1e-3),
+               fmt::format("{:.2f}", condition.clock_factor), share(SpanKind::compute), share(SpanKind::operand_stall),
+               share(SpanKind::sender_stall), share(SpanKind::dependency), percent(ranks[rank].tail),
+               percent(ranks[rank].link_busy)});
+  }
+  return table.text();
+}
+
+void simulate_moe(const MoeOptions& options, bool per_rank) {
   require_writable({options.schedule_out, options.trace});
+  const auto conditions = conditions_of(options);
   const auto layer = make_case(options);
-  const auto timeline = simulate_on(layer.schedule(bytes_of(options.dtype)), layer.machine, options);
-  write_files(layer, options, {{"predicted", &timeline}});
+  const auto schedule = schedule_of(layer, options);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto timeline = simulate_on(schedule, layer.machine, options);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  write_files(layer, schedule, options, {{"predicted", &timeline}});
   const auto shares = breakdown(timeline);
+  const auto ranks = breakdown_by_rank(timeline);
   if (options.json) {
     Json json = describe_json("moe_simulation", layer, options);
     json["machine"] = layer.machine.name;
+    json["machine_source"] = layer.machine.source;
+    json["sm_clock_ghz"] = layer.machine.sm_clock.value;
+    json["tiles_in_flight"] = options.tiles_in_flight;
     json["predicted_us"] = timeline.makespan.value * 1e-3;
     json["breakdown"] = xs::to_json(shares);
+    json["ranks"] = Json::array();
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      Json entry = xs::to_json(ranks[rank]);
+      entry["rank"] = rank;
+      entry["start_us"] = conditions.empty() ? 0 : conditions[rank].start.value * 1e-3;
+      entry["clock_factor"] = conditions.empty() ? 1 : conditions[rank].clock_factor;
+      json["ranks"].push_back(std::move(entry));
+    }
+    std::size_t num_tasks = 0;
+    for (const auto& rank : schedule.ranks) num_tasks += rank.tasks.size();
+    json["tasks"] = num_tasks;
+    json["simulation_seconds"] = took.count();
     return print(json);
   }
-  fmt::print("{}{}", headline(layer, options, "ranks of " + layer.machine.chip),
-             breakdown_table({{layer.schedule_name, shares}}));
+  fmt::print("{}", headline(layer, options, "ranks of " + layer.machine.chip));
+  if (layer.machine.is_estimate()) fmt::print("{}: {}\n", layer.machine.name, layer.machine.source);
+  if (per_rank) fmt::print("{}", rank_table(ranks, conditions));
+  fmt::print("{}", breakdown_table({{layer.schedule_name, shares}}));
   fmt::print("=> {} takes {:.1f} us in virtual time.\n", layer.schedule_name, timeline.makespan.value * 1e-3);
 }
 
@@ -186,8 +237,18 @@ void add_simulate(CLI::App& app) {
   simulate->require_subcommand(1);
   auto* command = simulate->add_subcommand("moe", "Mixture-of-experts layer");
   const auto options = std::make_shared<MoeOptions>();
+  const auto per_rank = std::make_shared<bool>(false);
   add_moe_options(*command, *options);
-  command->callback([options] { simulate_moe(*options); });
+  add_tiles_in_flight(*command, options->tiles_in_flight);
+  command->add_option("--late", options->late, "Rank that starts so many microseconds late; repeatable")
+      ->type_name("RANK:US")
+      ->allow_extra_args(false);
+  command->add_option("--slow", options->slow, "Rank whose SM clock runs at this factor, 0.5: half; repeatable")
+      ->type_name("RANK:FACTOR")
+      ->allow_extra_args(false);
+  add_number(*command, "--sm-clock-ghz", options->sm_clock_ghz, 0.0, 100.0, "SM clock of all ranks; 0: the machine's");
+  command->add_flag("--per-rank", *per_rank, "Also one line for every rank");
+  command->callback([options, per_rank] { simulate_moe(*options, *per_rank); });
   add_simulate_synthetic(*simulate);
 }
 

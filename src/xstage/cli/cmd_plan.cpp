@@ -23,6 +23,7 @@ struct PlanOptions {
   std::string dst = "nvlink";
   std::string dtype = "fp8";
   int workers = 0;
+  int tiles_in_flight = 2;
   bool print_config = false;
   bool json = false;
 };
@@ -47,15 +48,11 @@ std::string local_gpu() {
 Machine machine_of(const PlanOptions& options) {
   if (!options.machine.empty()) return load_machine(options.machine);
   const auto gpu = local_gpu();
-  for (const auto& name : embedded_machines()) {
-    auto machine = load_machine(name);
-    const bool has_link =
-        std::ranges::any_of(machine.ports, [&](const FittedPort& port) { return port.params.dst == options.dst; });
-    if (!gpu.empty() && gpu.starts_with(machine.chip) && has_link) return machine;
-  }
+  const auto name = profile_of_gpu(gpu, options.dst);
+  if (!name.empty()) return load_machine(name);
   fail(ErrorKind::usage,
-       "plan: {}; name a profile with --machine: {}, or a file that `xstage fit SAMPLES.csv -o FILE.json` wrote from "
-       "bursts measured on your machine",
+       "plan: {}; name a profile with --machine: {}; or measure bursts on your machine, fit them with `xstage fit "
+       "SAMPLES.csv -o FILE.json` and name that file",
        gpu.empty() ? "no GPU was found on this machine"
                    : fmt::format("no profile of {} with a port to {} is known", gpu, options.dst),
        fmt::join(embedded_machines(), ", "));
@@ -73,17 +70,15 @@ std::string verdict(const MoePlan& plan) {
   const auto& baseline = plan.orders[plan.baseline];
   const auto gain = fmt::format("{:.1f} % over {}", 100 * (plan.gain() - 1), to_string(baseline.order));
   if (plan.gain_expected) {
-    return fmt::format("{} with {} claims: {:.1f} us, {}", to_string(choice.order), to_string(choice.claim),
+    return fmt::format("{} with {} claims: {:.1f} us, gains {}", to_string(choice.order), to_string(choice.claim),
                        choice.predicted.value * 1e-3, gain);
   }
   if (plan.rho <= 1) {
-    return fmt::format(
-        "no gain expected from hiding stores: the link drains faster than Linear-2 stores (rho {:.2f}); "
-        "{} differs by {} through waits and tails alone",
-        plan.rho, to_string(choice.order), gain);
+    return fmt::format("no gain expected from hiding stores: the link drains faster than Linear-2 stores (rho {:.2f}); "
+                       "{} gains {}, through waits and tails alone",
+                       plan.rho, to_string(choice.order), gain);
   }
-  return fmt::format("no gain expected: {} is {}, which the model cannot tell from none", to_string(choice.order),
-                     gain);
+  return fmt::format("no gain expected: {} gains {}, which the model cannot tell from none", to_string(choice.order), gain);
 }
 
 Json to_json(const PlannedOrder& planned) {
@@ -97,7 +92,7 @@ void print_plan(const MoePlan& plan, const MoeModel& model, const Machine& machi
   if (options.json) {
     Json json = new_document("moe_plan");
     json["model"] = model.name;
-    json["ranks"] = options.ranks;
+    json["num_ranks"] = options.ranks;
     json["tokens_per_rank"] = options.tokens_per_rank;
     json["routing"] = options.routing;
     json["machine"] = machine.name;
@@ -107,6 +102,7 @@ void print_plan(const MoePlan& plan, const MoeModel& model, const Machine& machi
     json["dst"] = options.dst;
     json["dtype"] = options.dtype;
     json["workers"] = workers;
+    json["tiles_in_flight"] = options.tiles_in_flight;
     json["rho"] = plan.rho;
     json["choice"] = to_json(plan.orders[0]);
     json["baseline"] = to_json(plan.orders[plan.baseline]);
@@ -135,9 +131,8 @@ void print_plan(const MoePlan& plan, const MoeModel& model, const Machine& machi
   fmt::print("{}", table.text());
   const auto& choice = plan.orders[0];
   if (choice.slow != choice.fast) {
-    fmt::print(
-        "with the port anywhere in its 95 % interval: {:.1f} to {:.1f} us; regret of the choice at most {:.1f} %\n",
-        choice.fast.value * 1e-3, choice.slow.value * 1e-3, 100 * plan.regret);
+    fmt::print("with the port at an end of its 95 % interval: {:.1f} or {:.1f} us; regret of the choice {:.1f} %\n",
+               choice.fast.value * 1e-3, choice.slow.value * 1e-3, 100 * plan.regret);
   } else {
     fmt::print("no interval is known for this port: the regret of a wrong model is not known either\n");
   }
@@ -157,7 +152,8 @@ void plan(const PlanOptions& options) {
                                                  model.shape.num_experts, model.shape.topk, options.seed));
   const auto sim = sim_machine(machine, options.dtype, options.path, options.dst, workers);
   Progress progress("plan");
-  const auto result = plan_moe(problem, bytes_of(options.dtype), sim, intervals_of(machine, sim.port), workers,
+  const auto result = plan_moe(problem, bytes_of(options.dtype),
+                               {sim, intervals_of(machine, sim.port), workers, options.tiles_in_flight},
                                [&](double done) { progress.update(done); });
   print_plan(result, model, machine, options, workers);
 }
@@ -180,7 +176,8 @@ void add_plan(CLI::App& app) {
   command->add_option("--path", options->path, "Store path on the machine")->capture_default_str();
   command->add_option("--dst", options->dst, "Link to the peers on the machine")->capture_default_str();
   command->add_option("--dtype", options->dtype, "Products on the machine: bf16 or fp8")->capture_default_str();
-  add_number(*command, "--workers", options->workers, 1, 65536, "SMs that compute; default: all")->default_str("");
+  add_number(*command, "--workers", options->workers, 0, 65536, "SMs that compute; 0: all");
+  add_tiles_in_flight(*command, options->tiles_in_flight);
   command->add_flag("--print-config", options->print_config, "Print all options as a file for --config, and stop")
       ->configurable(false);
   add_json(*command, options->json)->configurable(false);

@@ -1,6 +1,5 @@
 // simulate synthetic: predictions of a kernel with timed spins against what it took.
 
-#include <algorithm>
 #include <memory>
 
 #include "xstage/cli/command.hpp"
@@ -18,41 +17,27 @@ struct SyntheticOptions {
   bool json = false;
 };
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 std::string name(const SyntheticRun& run) { return to_string(run.order) + ", " + to_string(run.claim); }
 
 void simulate_synthetic(const SyntheticOptions& options) {
   const auto machine = load_machine(options.machine);
   const auto runs = read_synthetic_runs(options.runs);
-  require(!runs.empty(), "{}: no rows", options.runs);
   Progress progress("simulate");
   std::vector<SyntheticPrediction> predictions;
   for (const auto& run : runs) {
     predictions.push_back(predict_synthetic(run, machine));
     progress.update(static_cast<double>(predictions.size()) / static_cast<double>(runs.size()));
   }
-  std::vector<double> errors, local_errors;
-  for (const auto& prediction : predictions) {
-    errors.push_back(std::abs(prediction.error()));
-    local_errors.push_back(std::abs(prediction.local_error()));
-  }
-  const auto choices = choose_synthetic(predictions);
-  constexpr double kCloseEnough = 0.03;
-  const auto good = std::ranges::count_if(choices, [](const auto& choice) { return choice.loss() <= kCloseEnough; });
+  const auto summary = summarize(predictions);
   if (options.json) {
     Json json = new_document("synthetic_prediction");
     json["machine"] = machine.name;
     json["rows"] = runs.size();
-    json["median_abs_error"] = median(errors);
-    json["median_abs_error_local"] = median(local_errors);
-    json["best_or_within_3_percent"] = good;
+    json["median_abs_error"] = summary.median_error;
+    json["median_abs_error_local"] = summary.median_local_error;
+    json["best_or_within_3_percent"] = summary.num_good_choices;
     json["shapes"] = Json::array();
-    for (const auto& choice : choices) {
+    for (const auto& choice : summary.choices) {
       json["shapes"].push_back({{"dst", choice.dst},
                                 {"hidden", choice.hidden},
                                 {"intermediate", choice.intermediate},
@@ -91,15 +76,15 @@ void simulate_synthetic(const SyntheticOptions& options) {
     fmt::print("{}", table.text());
   }
   Table table({"to", "hidden", "intermediate", "measured best", "us", "chosen", "us", "loss"}, "lrrlrlrr");
-  for (const auto& choice : choices) {
+  for (const auto& choice : summary.choices) {
     table.add({choice.dst, std::to_string(choice.hidden), std::to_string(choice.intermediate), name(choice.best),
                micros(choice.best.measured), name(choice.chosen), micros(choice.chosen.measured),
                percent(choice.loss())});
   }
-  fmt::print(
-      "{}=> {} runs told within {:.1f} % (median; {:.1f} % for the local control); the chosen order is the best or "
-      "within 3 % of it in {} of {} shapes.\n",
-      table.text(), runs.size(), 100 * median(errors), 100 * median(local_errors), good, choices.size());
+  fmt::print("{}=> {} runs told within {:.1f} % (median; {:.1f} % for the local control); the chosen order is the best or "
+             "within 3 % of it in {} of {} shapes.\n",
+             table.text(), runs.size(), 100 * summary.median_error, 100 * summary.median_local_error, summary.num_good_choices,
+             summary.choices.size());
 }
 
 }  // namespace

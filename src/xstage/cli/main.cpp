@@ -36,6 +36,7 @@ namespace {
 
 // CLI11's text after the command as far as it was understood; where a command is missing, which ones there are.
 std::string usage_error(const CLI::App* app, const CLI::Error& error) {
+  const CLI::App* const root = app;
   std::string name = app->get_name();
   for (; !app->get_subcommands().empty(); name += " " + app->get_name()) app = app->get_subcommands().front();
   std::string text = error.what();
@@ -44,7 +45,7 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
     commands.push_back(command->get_name());
   }
   if (!commands.empty()) {
-    const auto rest = app->remaining();
+    const auto rest = root->remaining(true);  // what fell through
     text = fmt::format("expected one of {}; found {}", fmt::join(commands, ", "),
                        rest.empty() ? "nothing" : "\"" + rest.front() + "\"");
   }

@@ -53,7 +53,7 @@ TEST_F(MoeCommand, RunSaysWhatRanAndHowItWasVerified) {
   EXPECT_EQ(json.at("model"), "deepseek-v2-lite");
   EXPECT_EQ(json.at("hidden"), 2048 / 64);
   EXPECT_EQ(json.at("intermediate"), 1408 / 64);
-  EXPECT_EQ(json.at("ranks"), 2);
+  EXPECT_EQ(json.at("num_ranks"), 2);
   EXPECT_EQ(json.at("num_tokens"), 16);
   EXPECT_EQ(json.at("seed"), 7);
   EXPECT_EQ(json.at("schedule"), "serial");
@@ -161,13 +161,112 @@ TEST_F(MoeCommand, TracesHaveSpansAndCountersOfEveryRank) {
   EXPECT_EQ(count("run.json").at("C"), predicted);
 }
 
+TEST_F(MoeCommand, LateAndSlowRanksStandOutOnTheOneTimeAxisOfTheTrace) {
+  const Arguments four{"--ranks", "4", "--tokens-per-rank", "8", "--trace", "trace.json"};
+  const auto first_spans = [this] {
+    const auto trace = Json::parse(folder_.read("trace.json"));
+    std::map<int, double> first;  // by rank
+    for (const auto& event : trace.at("traceEvents")) {
+      if (event.at("ph") == "X") first.try_emplace(event.at("pid"), event.at("ts"));
+    }
+    return first;
+  };
+  const auto alike = expect_json(kSimulate + four);
+  for (const auto& [rank, begin] : first_spans()) EXPECT_EQ(begin, 0) << "rank " << rank;
+  const auto differ = expect_json(kSimulate + four + Arguments{"--late", "2:150", "--late", "3:20.5", "--slow", "1:0.5"});
+  EXPECT_EQ(first_spans(), (std::map<int, double>{{0, 0}, {1, 0}, {2, 150}, {3, 20.5}}));
+  EXPECT_GE(differ.at("predicted_us").get<double>(), 150.0);
+  EXPECT_GT(differ.at("predicted_us"), alike.at("predicted_us"));
+  const auto& ranks = differ.at("ranks");
+  ASSERT_EQ(ranks.size(), 4u);
+  double compute = 0;
+  for (const auto& rank : ranks) {
+    expect_shares_of_one(rank);
+    compute += rank.at("compute").get<double>() / 4;
+  }
+  EXPECT_NEAR(compute, differ.at("breakdown").at("compute").get<double>(), 1e-9);
+  EXPECT_EQ(ranks.at(2).at("rank"), 2);
+  EXPECT_EQ(ranks.at(2).at("start_us"), 150);
+  EXPECT_EQ(ranks.at(1).at("clock_factor"), 0.5);
+  EXPECT_EQ(ranks.at(0).at("start_us"), 0);
+  EXPECT_EQ(ranks.at(0).at("clock_factor"), 1);
+  EXPECT_GT(ranks.at(1).at("compute"), ranks.at(0).at("compute"));
+}
+
+TEST_F(MoeCommand, PerRankPrintsALineForEveryRank) {
+  const auto text = expect_done(kSimulate + Arguments{"--ranks", "3", "--late", "1:12.5", "--slow", "2:0.75", "--per-rank"});
+  std::istringstream lines(text);
+  std::map<std::string, std::string> ranks;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream cells(line);
+    std::string rank, start, clock;
+    if (cells >> rank >> start >> clock) ranks[rank] = start + " " + clock;
+  }
+  EXPECT_EQ(ranks["0"], "0.0 1.00");
+  EXPECT_EQ(ranks["1"], "12.5 1.00");
+  EXPECT_EQ(ranks["2"], "0.0 0.75");
+}
+
+TEST_F(MoeCommand, RanksThatDifferAreNamedAsRankAndNumber) {
+  for (const char* bad : {"2:5", "-1:5", "1", "1:", ":5", "1:x", "1:5x", "1-5", "", "1:-1", "1:nan", "1:inf", "1:1e99"}) {
+    expect_refused(kSimulate + kTwoRanks + Arguments{"--late", bad},
+                   {"--late", "RANK:US", "from 0 to 1", fmt::format("\"{}\"", bad)});
+  }
+  for (const char* bad : {"2:1", "1:0", "1:-0.5", "1", "1:1e9"}) {
+    expect_refused(kSimulate + kTwoRanks + Arguments{"--slow", bad},
+                   {"--slow", "RANK:FACTOR", "from 0 to 1", "0.01", fmt::format("\"{}\"", bad)});
+  }
+  expect_refused(kSimulate + Arguments{"--sm-clock-ghz", "-1"}, {"--sm-clock-ghz", "\"-1\""});
+  expect_refused(kSimulate + Arguments{"--tiles-in-flight", "0"}, {"--tiles-in-flight", "\"0\""});
+  expect_refused(kRun + Arguments{"--late", "1:5"}, {"--late"});  // CPU ranks are as late as they are
+}
+
+TEST_F(MoeCommand, AClockThatDropsSlowsComputeBoundLayersInProportion) {
+  // Full tiles of eight experts on one rank: products alone.
+  const Arguments layer{"simulate",          "moe", "--model", "mixtral-8x7b", "--ranks",   "1",
+                        "--tokens-per-rank", "8192", "--dtype", "bf16",         "--machine", "h200"};
+  const auto at = [&](const char* clock) { return expect_json(layer + Arguments{"--sm-clock-ghz", clock}); };
+  const auto full = at("1.98"), half = at("0.99");
+  EXPECT_EQ(half.at("sm_clock_ghz"), 0.99);
+  EXPECT_EQ(full.at("predicted_us"), expect_json(layer).at("predicted_us"));
+  EXPECT_NEAR(half.at("predicted_us").get<double>() / full.at("predicted_us").get<double>(), 2, 0.1);
+}
+
+TEST_F(MoeCommand, TwoTilesInFlightAreTheDefaultAndFasterThanOne) {
+  const Arguments layer{"simulate", "moe", "--model", "deepseek-v2-lite", "--ranks", "4", "--tokens-per-rank", "256"};
+  const auto with = [&](const Arguments& more) { return expect_json(layer + more); };
+  const auto two = with({});
+  EXPECT_EQ(two.at("tiles_in_flight"), 2);
+  EXPECT_EQ(with({"--tiles-in-flight", "2"}).at("predicted_us"), two.at("predicted_us"));
+  EXPECT_GT(with({"--tiles-in-flight", "1"}).at("predicted_us"), two.at("predicted_us"));
+}
+
+TEST_F(MoeCommand, SimulationSaysHowMuchWorkItWas) {
+  const auto json = expect_json(kSimulate + kTwoRanks);
+  expect_done(kSimulate + kTwoRanks + Arguments{"--schedule-out", "s.json"});
+  std::int64_t tasks = 0;
+  for (const auto& rank : expect_json({"check", "s.json"}).at("ranks")) tasks += rank.at("tasks").get<std::int64_t>();
+  EXPECT_EQ(json.at("tasks"), tasks);
+  EXPECT_GT(json.at("simulation_seconds").get<double>(), 0.0);
+}
+
+TEST_F(MoeCommand, DatasheetEstimatesSaySo) {
+  for (const auto& command : {kSimulate, kRun}) {
+    const auto text = expect_done(command + kTwoRanks + Arguments{"--machine", "h20"});
+    EXPECT_NE(text.find("h20: datasheet estimate"), std::string::npos) << text;
+    EXPECT_EQ(expect_done(command + kTwoRanks).find("datasheet estimate"), std::string::npos);
+  }
+  const auto json = expect_json(kSimulate + kTwoRanks + Arguments{"--machine", "h20"});
+  EXPECT_TRUE(json.at("machine_source").get<std::string>().starts_with("datasheet estimate"));
+}
+
 TEST_F(MoeCommand, ScheduleFileIsCheckedAndRunsAsTheOrderItCameFrom) {
   const auto wave = kTwoRanks + Arguments{"--schedule", "wave:4"};
   const auto expected = hash(wave + Arguments{"--schedule-out", "s.json"});
   const auto checked = expect_json({"check", "s.json"});
   EXPECT_EQ(checked.at("valid"), true);
-  EXPECT_EQ(checked.at("ranks"), 2);
-  EXPECT_GT(checked.at("tasks").get<int>(), 2 * 64);
+  ASSERT_EQ(checked.at("ranks").size(), 2u);
+  for (const auto& rank : checked.at("ranks")) EXPECT_GT(rank.at("tasks").get<int>(), 64);
   EXPECT_EQ(checked.at("faults").size(), 0u);
   EXPECT_NE(expect_done({"check", "s.json"}).find("=> s.json: valid; 2 ranks"), std::string::npos);
 

@@ -1,12 +1,12 @@
 #include "xstage/cli/moe_options.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <limits>
 
 #include "xstage/core/json.hpp"
 #include "xstage/core/npy.hpp"
-#include "xstage/plan/check.hpp"
 #include "xstage/report/table.hpp"
 
 namespace xs::cli {
@@ -53,8 +53,26 @@ std::vector<std::vector<Task>> read_tasks(const std::string& file, const MoeProb
           "{}: made for another problem ({}, {} ranks, {} tokens, or another routing); write one with the same "
           "options and --schedule-out",
           file, describe(read.problem.shape()), read.problem.num_ranks(), read.problem.num_tokens());
-  require_valid(problem.schedule(read.tasks), file);
   return std::move(read.tasks);
+}
+
+// "3:1.5": rank 3 and a value in [least, most].
+struct OfRank {
+  std::size_t rank;
+  double value;
+};
+OfRank parse_of_rank(const std::string& option, const std::string& text, int num_ranks, double least, double most,
+                     const std::string& what) {
+  OfRank parsed{};
+  const char* const end = text.data() + text.size();
+  const auto rank = std::from_chars(text.data(), end, parsed.rank);
+  const bool separated = rank.ec == std::errc() && rank.ptr != end && *rank.ptr == ':';
+  const auto value = std::from_chars(separated ? rank.ptr + 1 : end, end, parsed.value);
+  require(separated && value.ec == std::errc() && value.ptr == end &&
+              parsed.rank < static_cast<std::size_t>(num_ranks) && parsed.value >= least && parsed.value <= most,
+          "{} expects RANK:{}, a rank from 0 to {} and a number from {} to {}; found \"{}\"", option, what, num_ranks - 1,
+          least, most, text);
+  return parsed;
 }
 
 }  // namespace
@@ -62,6 +80,11 @@ std::vector<std::vector<Task>> read_tasks(const std::string& file, const MoeProb
 std::string describe(const MoeShape& shape) {
   return fmt::format("hidden {}, intermediate {}, {} experts, top-{}", shape.hidden, shape.intermediate,
                      shape.num_experts, shape.topk);
+}
+
+void add_tiles_in_flight(CLI::App& command, int& tiles_in_flight) {
+  add_number(command, "--tiles-in-flight", tiles_in_flight, 1, 64,
+             "Tiles of a worker that compute or store at once; 1: no tile computes while the one before stores");
 }
 
 void add_moe_options(CLI::App& command, MoeOptions& options) {
@@ -105,10 +128,11 @@ MoeCase make_case(const MoeOptions& options) {
     hidden_states = read_hidden_states(options.hidden_states, routing.num_tokens, shape);
   }
   auto machine = load_machine(options.machine);
+  if (options.sm_clock_ghz > 0) machine.sm_clock = {options.sm_clock_ghz};
   MoeTiling tiling;
   tiling.ring_blocks = options.ring_blocks;
-  auto problem = make_problem(shape, tiling, options.ranks, routing);
   auto full_problem = make_problem(model.shape, tiling, options.ranks, routing);
+  auto problem = options.shrink == 1 ? full_problem : make_problem(shape, tiling, options.ranks, routing);
   MoeCase layer{model,
                 shape,
                 std::move(routing),
@@ -127,7 +151,6 @@ MoeCase make_case(const MoeOptions& options) {
     const int num_sms = layer.machine.num_sms;
     layer.order = parse_order(options.schedule, {default_experts_per_wave(layer.full_problem, num_sms), num_sms});
     layer.schedule_name = to_string(layer.order);
-    require_valid(layer.schedule(), layer.schedule_name);
   }
   return layer;
 }
@@ -139,11 +162,27 @@ MoeBytes bytes_of(const std::string& dtype) {
   return {2, 2, 2};
 }
 
+std::vector<RankCondition> conditions_of(const MoeOptions& options) {
+  if (options.late.empty() && options.slow.empty()) return {};
+  std::vector<RankCondition> conditions(static_cast<std::size_t>(options.ranks));
+  for (const auto& text : options.late) {
+    const auto late = parse_of_rank("--late", text, options.ranks, 0, 1e9, "US");
+    conditions[late.rank].start = {late.value * 1e3};
+  }
+  for (const auto& text : options.slow) {
+    const auto slow = parse_of_rank("--slow", text, options.ranks, 0.01, 100, "FACTOR");
+    conditions[slow.rank].clock_factor = slow.value;
+  }
+  return conditions;
+}
+
 Timeline simulate_on(const Schedule& schedule, const Machine& machine, const MoeOptions& options) {
   SimOptions sim;
   sim.workers_per_rank = machine.num_sms;
   sim.claim = parse_claim(options.claim);
-  sim.record_levels = !options.trace.empty();
+  sim.record_levels = sim.record_spans = !options.trace.empty();
+  sim.tiles_in_flight = options.tiles_in_flight;
+  sim.ranks = conditions_of(options);
   return simulate(schedule, sim_machine(machine, options.dtype, options.path, options.dst, machine.num_sms), sim);
 }
 

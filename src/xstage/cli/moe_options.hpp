@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,12 +25,16 @@ struct MoeOptions {
   std::string dtype = "bf16";
   std::string claim = "counter";
   int ring_blocks = 0;
+  int tiles_in_flight = 2;  // as a kernel that stores one tile while it multiplies the next
   std::string trace;
   std::string schedule_out;
   std::string hidden_states, topk_idx, topk_weights;  // run only
+  std::vector<std::string> late, slow;                // simulate only: RANK:US, RANK:FACTOR
+  double sm_clock_ghz = 0;                            // simulate only; 0: the machine's
   bool json = false;
 };
 
+void add_tiles_in_flight(CLI::App& command, int& tiles_in_flight);
 void add_moe_options(CLI::App& command, MoeOptions& options);
 
 // The layer that the options name: as it runs (shrunk) and at full size, with one order for both.
@@ -46,18 +49,18 @@ struct MoeCase {
   Order order;                           // unless tasks are given
   std::vector<std::vector<Task>> tasks;  // of a schedule file, for `problem`
   std::string schedule_name;
-
-  Schedule schedule(const MoeBytes& bytes = {}) const {
-    return tasks.empty() ? problem.schedule(order, bytes) : problem.schedule(tasks, bytes);
-  }
 };
 
+// Nothing is proven about its schedule yet.
 MoeCase make_case(const MoeOptions& options);
 
 // Bytes per element on the machine; the CPU ranks compute in fp32.
 MoeBytes bytes_of(const std::string& dtype);
 
-// Virtual time of a schedule with every SM of the machine as a worker.
+// How the ranks differ; empty: not at all.
+std::vector<RankCondition> conditions_of(const MoeOptions& options);
+
+// Virtual time of a schedule with every SM of the machine as a worker; spans and levels where a trace is wanted.
 Timeline simulate_on(const Schedule& schedule, const Machine& machine, const MoeOptions& options);
 
 // The full-size layer on the machine: rho and the time of every order, the chosen one's shares.

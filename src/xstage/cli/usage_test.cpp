@@ -21,11 +21,14 @@ TEST_F(Usage, EveryCommandHasHelpThatNamesItsOptions) {
     const auto out = expect_done(command + Arguments{"--help"});
     for (const auto& word : words) EXPECT_NE(out.find(word), std::string::npos) << out << "lacks " << word;
   };
-  help({}, {"fit", "predict", "simulate", "run", "check", "list", "Exit codes"});
+  help({}, {"fit", "predict", "plan", "simulate", "run", "check", "list", "--config", "Exit codes"});
   help({"fit"}, {"xstage fit", "samples", "--output", "--machine", "--json"});
   help({"predict"}, {"xstage predict", "--workers", "--bytes", "--gap-cycles", "--bursts", "--samples", "--json"});
   help({"run"}, {"xstage run", "moe"});
-  help({"simulate"}, {"xstage simulate", "moe"});
+  help({"simulate"}, {"xstage simulate", "moe", "synthetic"});
+  help({"simulate", "moe"}, {"--tiles-in-flight", "--late", "RANK:US", "--slow", "RANK:FACTOR", "--sm-clock-ghz", "--per-rank"});
+  help({"simulate", "synthetic"}, {"runs", "--machine", "--all", "--json"});
+  help({"plan"}, {"--model", "--ranks", "--machine", "--workers", "--tiles-in-flight", "--print-config", "--json"});
   for (const char* command : {"run", "simulate"}) {
     help({command, "moe"}, {"--model", "--ranks", "--tokens-per-rank", "--shrink", "--routing", "--schedule", "--seed",
                             "--machine", "--dtype", "--claim", "--trace", "--schedule-out", "--json"});
@@ -36,7 +39,7 @@ TEST_F(Usage, EveryCommandHasHelpThatNamesItsOptions) {
 }
 
 TEST_F(Usage, MissingOrUnknownCommandListsTheCommands) {
-  const std::string commands = "fit, predict, simulate, run, check, list";
+  const std::string commands = "fit, predict, plan, simulate, run, check, list";
   expect_refused({}, {"xstage: ", commands, "found nothing", "xstage --help"});
   expect_refused({"fitt"}, {commands, "found \"fitt\""});
   for (const char* command : {"run", "simulate"}) {
@@ -93,7 +96,7 @@ TEST_F(Usage, WhatIsNoNumberIsNamed) {
 }
 
 TEST_F(Usage, NumbersAreDecimalAndGivenOnce) {
-  EXPECT_EQ(expect_json(kSimulate + Arguments{"--ranks", "010"}).at("ranks"), 10);
+  EXPECT_EQ(expect_json(kSimulate + Arguments{"--ranks", "010"}).at("num_ranks"), 10);
   expect_refused(kRun + Arguments{"--ranks", "2", "--ranks", "4"} + kOutputs, {"--ranks", "received 2"});
 }
 

@@ -1,6 +1,7 @@
 #include "xstage/sim/planner.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 #include "xstage/core/error.hpp"
 
@@ -23,94 +24,88 @@ std::vector<Order> candidates(const MoeProblem& problem, int workers) {
 
 class Planner {
  public:
-  Planner(const MoeProblem& problem, const MoeBytes& bytes, const SimMachine& machine,
-          std::span<const FittedParameter> intervals, int workers, const std::function<void(double)>& progress)
-      : problem_(problem), bytes_(bytes), machine_(machine), slow_(machine), fast_(machine), progress_(progress) {
-    slow_.port = at_interval_end(machine.port, intervals, false);
-    fast_.port = at_interval_end(machine.port, intervals, true);
-    options_.workers_per_rank = workers;
+  Planner(const MoeProblem& problem, const MoeBytes& bytes, const PlanTarget& target,
+          const std::function<void(double)>& progress)
+      : problem_(problem), bytes_(bytes), target_(target), slow_(target.machine), fast_(target.machine),
+        progress_(progress) {
+    slow_.port = at_interval_end(target.machine.port, target.intervals, false);
+    fast_.port = at_interval_end(target.machine.port, target.intervals, true);
+    options_.workers_per_rank = target.workers;
+    options_.tiles_in_flight = target.tiles_in_flight;
     options_.record_spans = false;
   }
 
   MoePlan run() {
     MoePlan plan;
-    const auto orders = candidates(problem_, options_.workers_per_rank);
-    total_ = orders.size() + kFinalists * 2 + (kFinalists + 1) * 2;
+    const auto orders = candidates(problem_, target_.workers);
+    num_predictions_ = orders.size() + 2 * kFinalists;
     for (const Order& order : orders) plan.orders.push_back(predict(order, Claim::counter));
     const PlannedOrder baseline = plan.orders.front();
     sort(plan);
-    // What the fastest orders gain from own rows last and from static claims is tried on them alone.
-    const auto fastest = plan.orders;
-    for (std::size_t i = 0; i < std::min(kFinalists, fastest.size()); ++i) {
-      plan.orders.push_back(predict(fastest[i].order, Claim::fixed));
-      Order own_last = fastest[i].order;
-      own_last.rotation = Rotation::own_last;
-      plan.orders.push_back(predict(own_last, Claim::counter));
+    for (std::size_t i = 0; i < kFinalists; ++i) {
+      const Order fast = plan.orders[i].order;
+      plan.orders.push_back(predict(fast, Claim::fixed));
+      plan.orders.push_back(predict({fast.kind, fast.n, Rotation::own_last}, Claim::counter));
     }
     sort(plan);
-    plan.baseline = index_of(plan, baseline);
-    judge(plan);
+    const auto is_baseline = [&](const PlannedOrder& planned) {
+      return planned.order == baseline.order && planned.claim == baseline.claim;
+    };
+    plan.baseline = static_cast<std::size_t>(std::ranges::find_if(plan.orders, is_baseline) - plan.orders.begin());
+    judge(plan, baseline);
     return plan;
   }
 
  private:
-  PlannedOrder predict(const Order& order, Claim claim) {
-    const auto timeline = simulate_with(order, claim, machine_);
-    return {order, claim, timeline.makespan, timeline.makespan, timeline.makespan, breakdown(timeline)};
-  }
-
-  Timeline simulate_with(const Order& order, Claim claim, const SimMachine& machine) {
-    options_.claim = claim;
-    auto timeline = simulate(problem_.schedule(order, bytes_), machine, options_);
-    if (progress_) progress_(static_cast<double>(++done_) / static_cast<double>(total_));
-    return timeline;
-  }
-
   static void sort(MoePlan& plan) { std::ranges::stable_sort(plan.orders, {}, &PlannedOrder::predicted); }
 
-  static std::size_t index_of(const MoePlan& plan, const PlannedOrder& wanted) {
-    const auto found = std::ranges::find_if(plan.orders, [&](const PlannedOrder& planned) {
-      return planned.order == wanted.order && planned.claim == wanted.claim;
-    });
-    return static_cast<std::size_t>(found - plan.orders.begin());
+  PlannedOrder predict(const Order& order, Claim claim) {
+    const auto schedule = problem_.schedule(order, bytes_);
+    options_.claim = claim;
+    const auto timeline = simulate(schedule, target_.machine, options_);
+    PlannedOrder planned{order, claim, timeline.makespan, timeline.makespan, timeline.makespan, breakdown(timeline)};
+    if (!target_.intervals.empty()) {
+      planned.slow = simulate(schedule, slow_, options_).makespan;
+      planned.fast = simulate(schedule, fast_, options_).makespan;
+    }
+    if (progress_) progress_(static_cast<double>(++num_done_) / static_cast<double>(num_predictions_));
+    return planned;
   }
 
-  void judge(MoePlan& plan) {
-    std::vector<std::size_t> judged;
-    for (std::size_t i = 0; i < std::min(kFinalists, plan.orders.size()); ++i) judged.push_back(i);
-    if (plan.baseline >= judged.size()) judged.push_back(plan.baseline);
-    for (const std::size_t i : judged) {
-      auto& planned = plan.orders[i];
-      planned.slow = simulate_with(planned.order, planned.claim, slow_).makespan;
-      planned.fast = simulate_with(planned.order, planned.claim, fast_).makespan;
-    }
+  void judge(MoePlan& plan, const PlannedOrder& baseline) const {
     const auto& choice = plan.orders[0];
-    const auto& baseline = plan.orders[plan.baseline];
-    for (const std::size_t i : judged) {
-      plan.regret =
-          std::max({plan.regret, choice.slow / plan.orders[i].slow - 1, choice.fast / plan.orders[i].fast - 1});
+    for (const auto& other : plan.orders) {
+      plan.regret = std::max({plan.regret, choice.slow / other.slow - 1, choice.fast / other.fast - 1});
     }
-    const double least = std::min({plan.gain(), baseline.slow / choice.slow, baseline.fast / choice.fast});
-    const double flops_per_ns = machine_.rate.value * options_.workers_per_rank * machine_.sm_clock.value;
-    plan.rho = rho(problem_.shape(), problem_.num_ranks(), bytes_.combine, flops_per_ns, machine_.port.drain.value);
-    plan.gain_expected = plan.rho > 1 && least >= kWorthwhile;
+    const double least_gain = std::min({plan.gain(), baseline.slow / choice.slow, baseline.fast / choice.fast});
+    const auto& machine = target_.machine;
+    const double flops_per_ns = machine.rate.value * target_.workers * machine.sm_clock.value;
+    plan.rho = rho(problem_.shape(), problem_.num_ranks(), bytes_.combine, flops_per_ns, machine.port.drain.value);
+    plan.gain_expected = plan.rho > 1 && least_gain >= kWorthwhile;
   }
 
   const MoeProblem& problem_;
   MoeBytes bytes_;
-  SimMachine machine_, slow_, fast_;
+  const PlanTarget& target_;
+  SimMachine slow_, fast_;
   SimOptions options_;
   const std::function<void(double)>& progress_;
-  std::size_t done_ = 0, total_ = 1;
+  std::size_t num_done_ = 0, num_predictions_ = 0;
 };
 
 }  // namespace
 
+MoePlan plan_moe(const MoeProblem& problem, const MoeBytes& bytes, const PlanTarget& target,
+                 const std::function<void(double)>& progress) {
+  return Planner(problem, bytes, target, progress).run();
+}
+
 PortParams at_interval_end(const PortParams& port, std::span<const FittedParameter> intervals, bool high) {
   PortParams moved = port;
   for (const auto& parameter : intervals) {
-    if (!parameter.identified) continue;
-    const double factor = (high ? parameter.high : parameter.low) / parameter.value;
+    const double end = high ? parameter.high : parameter.low;
+    if (!parameter.identified || end <= 0) continue;
+    const double factor = end / parameter.value;
     if (parameter.name == "drain_bytes_per_ns") moved.drain = port.drain * factor;
     if (parameter.name == "capacity_bytes") moved.capacity = port.capacity * factor;
     if (parameter.name == "worker_capacity_bytes") moved.worker_capacity = port.worker_capacity * factor;
@@ -118,9 +113,18 @@ PortParams at_interval_end(const PortParams& port, std::span<const FittedParamet
   return moved;
 }
 
-MoePlan plan_moe(const MoeProblem& problem, const MoeBytes& bytes, const SimMachine& machine,
-                 std::span<const FittedParameter> intervals, int workers, const std::function<void(double)>& progress) {
-  return Planner(problem, bytes, machine, intervals, workers, progress).run();
+std::string profile_of_gpu(std::string_view gpu, const std::string& dst) {
+  for (const auto& name : embedded_machines()) {
+    const auto machine = load_machine(name);
+    // An H200 is no H20.
+    const bool same_chip = gpu.starts_with(machine.chip) &&
+                           (gpu.size() == machine.chip.size() ||
+                            std::isalnum(static_cast<unsigned char>(gpu[machine.chip.size()])) == 0);
+    if (same_chip && std::ranges::any_of(machine.ports, [&](const FittedPort& port) { return port.params.dst == dst; })) {
+      return name;
+    }
+  }
+  return "";
 }
 
 }  // namespace xs

@@ -19,27 +19,25 @@ class Simulation {
       : schedule_(schedule),
         machine_(machine),
         options_(options),
-        task_overhead_(machine.task_overhead + (options.claim == Claim::counter ? machine.counter_claim : Cycles{0})),
-        num_flags_(schedule.num_flags()) {
+        task_overhead_(machine.task_overhead +
+                       (options.claim == Claim::counter ? machine.counter_claim : Cycles{0})),
+        num_flags_(static_cast<std::size_t>(schedule.num_flags())) {
     const auto num_ranks = schedule.ranks.size();
     timeline_.num_ranks = static_cast<int>(num_ranks);
     timeline_.workers_per_rank = options.workers_per_rank;
     timeline_.totals.resize(num_ranks);
-    flags_.resize(num_ranks * static_cast<std::size_t>(num_flags_));
-    PortParams pull = machine.port;  // a peer's loads: as fast as its stores, all served alike
-    pull.burst_overhead = {0};
-    pull.engine_capacity = {0};
-    pull.group_fairness = pull.spread = 0;
-    const bool pulls = has_pulls();
-    ranks_.reserve(num_ranks);
+    flags_.resize(num_ranks * num_flags_);
+    const bool has_copies = uses(Route::copy), has_pulls = uses(Route::pull);
+    require(!has_copies || machine.copy_engine, "simulate: the schedule copies, but the machine has no copy engine");
+    const PortParams pull = pull_path();
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       const auto condition = options.ranks.empty() ? RankCondition{} : options.ranks[rank];
       const GigaHertz clock = machine.sm_clock * condition.clock_factor;
       RankState& state =
           ranks_.emplace_back(PortPool(machine.port, clock, options.workers_per_rank), clock, options.workers_per_rank);
       if (machine.copy_engine) state.copy_engine = state.port.add_workers(*machine.copy_engine, 1);
-      if (pulls) state.pullers = state.port.add_workers(pull, timeline_.num_ranks * options.workers_per_rank);
-      push(EventKind::begin, condition.start, rank);
+      if (has_pulls) state.pullers = state.port.add_workers(pull, timeline_.num_ranks * options.workers_per_rank);
+      push(condition.start, EventKind::begin, rank);
     }
   }
 
@@ -87,16 +85,28 @@ class Simulation {
   }
 
  private:
+  // Raises of a claim that wait until so many of its worker's bursts are remote visible.
+  struct Release {
+    std::int64_t bursts;
+    std::size_t claim;
+    bool to_peers;  // else the port tells when they may
+  };
   struct Worker {
-    std::size_t claim = 0;  // that it waits for or computes
+    std::size_t claim = 0;      // that it waits for or computes
+    std::size_t next_wait = 0;  // of that claim
     std::size_t next_static = 0;
-    Nanos since{0};                               // end of its last span
-    Nanos store_free{0};                          // when the first of its stores would end without a stall
-    std::vector<std::size_t> storing;             // claims whose stores have not issued, the first of which stores
-    int pulls = 0;                                // that have not arrived
-    bool blocked = false;                         // does nothing but store
+    Nanos since{0};                    // end of its last span
+    std::vector<std::size_t> storing;  // claims whose stores have not issued, the first of which stores
+    bool through_port = false;         // that one's bytes
+    Nanos store_free{0};               // when that one's stores would end without a stall
+    bool blocked = false;              // by its stores
+    int pulls = 0;                     // that have not arrived
     std::int64_t bursts = 0, visible_bursts = 0;  // to peers
-    std::vector<std::pair<std::int64_t, std::size_t>> releases;  // claims whose raises wait for so many bursts
+    std::vector<Release> releases;
+  };
+  struct Copy {
+    std::size_t claim;
+    Bytes bytes;
   };
   struct RankState {
     RankState(PortPool pool, GigaHertz sm_clock, int num_workers)
@@ -107,7 +117,7 @@ class Simulation {
     GigaHertz clock;
     Nanos port_event = kNever;           // when it will be looked at; never later than its next event
     int copy_engine = -1, pullers = -1;  // among the port's workers, the first of them
-    std::queue<std::size_t> copies;      // claims whose bytes wait for the copy engine, the first of which moves
+    std::queue<Copy> copies;             // the first of which moves
     std::size_t next_claim = 0;
     std::size_t num_done = 0;
     int computing = 0;   // workers
@@ -118,33 +128,47 @@ class Simulation {
   static constexpr std::int64_t kNoWaiter = std::numeric_limits<std::int64_t>::max();
   struct Flag {
     std::int64_t value = 0;
-    std::int64_t wanted = kNoWaiter;   // the least count that one of them waits for
+    std::int64_t wanted = 0;           // the least that a waiter waits for
     std::vector<std::size_t> waiters;  // workers of the rank
   };
-  enum class EventKind : std::uint8_t { begin, arrived, computed, stored, port, visible, copied, raised };
+  enum class EventKind : std::uint8_t { begin, arrived, computed, stored, port, raised, visible };
   enum class Target { own_rank, peers };
   struct Event {
     Nanos at;
-    std::int64_t sequence;
+    std::int64_t sequence;  // breaks ties
     std::uint32_t rank;
     std::uint32_t worker;  // arrived, computed, stored, visible
-    std::uint32_t claim;   // copied, raised
+    std::uint32_t claim;   // raised, visible
     EventKind kind;
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : sequence > other.sequence; }
   };
 
   const RankSchedule& tasks(std::size_t rank) const { return schedule_.ranks[rank]; }
   Flag& flag(std::size_t rank, std::int32_t index) {
-    return flags_[rank * static_cast<std::size_t>(num_flags_) + static_cast<std::size_t>(index)];
+    return flags_[rank * num_flags_ + static_cast<std::size_t>(index)];
   }
 
-  bool has_pulls() const {
-    return std::ranges::any_of(schedule_.ranks, [](const RankSchedule& rank) {
-      return std::ranges::any_of(rank.work, [](const Work& work) { return work.route == Route::pull; });
+  bool uses(Route route) const {
+    return std::ranges::any_of(schedule_.ranks, [&](const RankSchedule& rank) {
+      return std::ranges::any_of(rank.work, [&](const Work& work) { return work.route == route; });
     });
   }
 
-  void push(EventKind kind, Nanos at, std::size_t rank, std::size_t worker = 0, std::size_t claim = 0) {
+  // Worker w of rank r loads over a peer's link as puller w * ranks + r, as fast and served like the peer's worker w.
+  PortParams pull_path() const {
+    PortParams pull = machine_.port;
+    pull.burst_overhead = {0};
+    pull.engine_capacity = {0};
+    pull.groups.clear();
+    const auto& groups = machine_.port.groups;
+    for (std::size_t worker = 0; worker < static_cast<std::size_t>(options_.workers_per_rank); ++worker) {
+      const int group = groups.empty() ? 0 : groups[worker % groups.size()];
+      for (int rank = 0; rank < timeline_.num_ranks; ++rank) pull.groups.push_back(group * timeline_.num_ranks + rank);
+    }
+    return pull;
+  }
+
+  void push(Nanos at, EventKind kind, std::size_t rank, std::size_t worker = 0, std::size_t claim = 0) {
     events_.push({at, sequence_++, static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(worker),
                   static_cast<std::uint32_t>(claim), kind});
   }
@@ -182,19 +206,24 @@ class Simulation {
     RankState& state = ranks_[rank];
     Worker& worker = state.workers[index];
     std::size_t& next = options_.claim == Claim::fixed ? worker.next_static : state.next_claim;
-    worker.blocked =
-        worker.storing.size() >= static_cast<std::size_t>(options_.tiles_in_flight) || next >= tasks(rank).tasks.size();
-    if (worker.blocked) return;
+    if (next >= tasks(rank).tasks.size()) {
+      worker.blocked = !worker.storing.empty();
+      return;
+    }
     worker.claim = next;
+    worker.next_wait = 0;
     next += options_.claim == Claim::fixed ? state.workers.size() : 1;
     start(rank, index);
   }
 
   void start(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
-    for (const auto& wait : tasks(rank).waits[worker.claim]) {
+    const auto waits = tasks(rank).waits[worker.claim];
+    for (; worker.next_wait < waits.size(); ++worker.next_wait) {
+      const Wait& wait = waits[worker.next_wait];
       Flag& waited = flag(rank, wait.flag);
       if (waited.value >= wait.count) continue;
+      waited.wanted = waited.waiters.empty() ? wait.count : std::min(waited.wanted, wait.count);
       waited.waiters.push_back(index);
       waited.wanted = std::min(waited.wanted, wait.count);
       return;
@@ -205,18 +234,18 @@ class Simulation {
 
   void pull(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
-    const auto puller = static_cast<int>(rank * ranks_[rank].workers.size() + index);
-    std::map<std::size_t, Bytes> bytes;  // by source
+    const int puller = static_cast<int>(index) * timeline_.num_ranks + static_cast<int>(rank);
+    std::map<std::size_t, Bytes> sources;
     for (const auto& send : tasks(rank).sends[worker.claim]) {
-      bytes[static_cast<std::size_t>(send.rank)] += Bytes{static_cast<double>(send.bytes)};
+      sources[static_cast<std::size_t>(send.rank)] += Bytes{static_cast<double>(send.bytes)};
     }
-    bytes.erase(rank);  // what lies here already
-    for (const auto& [source, count] : bytes) {
+    sources.erase(rank);  // these rows lie here
+    for (const auto& [source, bytes] : sources) {
       RankState& from = ranks_[source];
-      from.port.begin(from.pullers + puller, count, now_);
+      from.port.begin(from.pullers + puller, bytes, now_);
       watch(source);
     }
-    worker.pulls = static_cast<int>(bytes.size());
+    worker.pulls = static_cast<int>(sources.size());
     if (worker.pulls == 0) compute(rank, index);
   }
 
@@ -229,7 +258,7 @@ class Simulation {
     span(rank, index, SpanKind::operand_stall, now_ + max(Nanos{0}, operands - products), claim);
     span(rank, index, SpanKind::compute, now_ + max(products, operands), claim);
     change_computing(rank, 1);
-    push(EventKind::computed, now_ + max(products, operands), rank, index);
+    push(now_ + max(products, operands), EventKind::computed, rank, index);
   }
 
   void computed(std::size_t rank, std::size_t index) {
@@ -240,51 +269,39 @@ class Simulation {
     claim(rank, index);
   }
 
-  struct Stores {
-    Bytes local{0}, remote{0};
-  };
-  Stores stores_of(std::size_t rank, std::size_t claim) const {
-    Stores stores;
-    if (tasks(rank).work[claim].route == Route::pull) return stores;  // it loaded them
-    for (const auto& send : tasks(rank).sends[claim]) {
-      (static_cast<std::size_t>(send.rank) == rank ? stores.local : stores.remote) +=
-          Bytes{static_cast<double>(send.bytes)};
-    }
-    return stores;
-  }
-
-  bool is_copied(std::size_t rank, std::size_t claim) const {
-    return tasks(rank).work[claim].route == Route::copy && stores_of(rank, claim).remote > Bytes{0};
-  }
-
   // The stores of the first claim that has not stored.
   void store(std::size_t rank, std::size_t index) {
     RankState& state = ranks_[rank];
     Worker& worker = state.workers[index];
     const std::size_t claim = worker.storing.front();
-    const auto [local, remote] = stores_of(rank, claim);
-    const Nanos local_time = local / (machine_.port.free_issue * state.clock);
-    worker.store_free = now_ + local_time;
-    if (remote > Bytes{0} && tasks(rank).work[claim].route == Route::store) {
+    const Route route = tasks(rank).work[claim].route;
+    Bytes local{0}, remote{0};
+    if (route != Route::pull) {
+      for (const auto& send : tasks(rank).sends[claim]) {
+        (static_cast<std::size_t>(send.rank) == rank ? local : remote) += Bytes{static_cast<double>(send.bytes)};
+      }
+    }
+    const Nanos local_end = now_ + local / (machine_.port.free_issue * state.clock);
+    worker.store_free = local_end;
+    worker.through_port = remote > Bytes{0};
+    if (worker.through_port && route == Route::store) {
       worker.store_free += state.port.free_time(remote, static_cast<int>(index));
-      state.port.begin(static_cast<int>(index), remote, now_ + local_time, static_cast<std::int64_t>(claim));
+      state.port.begin(static_cast<int>(index), remote, local_end, static_cast<std::int64_t>(claim));
       watch(rank);
       ++worker.bursts;
       return;
     }
-    if (remote > Bytes{0}) {
-      check(state.copy_engine >= 0, "simulate: rank {}, claim {} wants a copy engine, the machine has none", rank,
-            claim);
-      state.copies.push(claim);
+    if (worker.through_port) {
+      state.copies.push({claim, remote});
       if (state.copies.size() == 1) begin_copy(rank);
     }
-    push(EventKind::stored, worker.store_free, rank, index);
+    push(worker.store_free, EventKind::stored, rank, index);
   }
 
   void begin_copy(std::size_t rank) {
     RankState& state = ranks_[rank];
-    const std::size_t claim = state.copies.front();
-    state.port.begin(state.copy_engine, stores_of(rank, claim).remote, now_, static_cast<std::int64_t>(claim));
+    const Copy& copy = state.copies.front();
+    state.port.begin(state.copy_engine, copy.bytes, now_, static_cast<std::int64_t>(copy.claim));
     watch(rank);
   }
 
@@ -295,7 +312,7 @@ class Simulation {
     const Nanos at = state.port.next_event();
     if (at >= state.port_event) return;
     state.port_event = at;
-    push(EventKind::port, at, rank);
+    push(at, EventKind::port, rank);
   }
 
   void step_port(std::size_t rank) {
@@ -309,25 +326,27 @@ class Simulation {
       timeline_.levels.push_back({static_cast<std::int32_t>(rank), now_, state.port.outstanding()});
     }
     for (const auto& reached : reached_) {
-      const bool issued = reached.level == Completion::issued, visible = reached.level == Completion::remote_visible;
-      const auto worker = static_cast<std::size_t>(reached.worker);
-      if (visible) timeline_.makespan = max(timeline_.makespan, reached.at);
-      if (worker < state.workers.size()) {
-        if (issued) stored(rank, worker);
-        if (visible) push(EventKind::visible, reached.at, rank, worker);
-      } else if (reached.worker == state.copy_engine) {
-        if (issued) next_copy(rank);
-        if (visible) push(EventKind::copied, reached.at, rank, 0, static_cast<std::size_t>(reached.tag));
-      } else if (visible) {
-        pulled(reached.worker - state.pullers, reached.at);
+      const auto claim = static_cast<std::size_t>(reached.tag);
+      if (state.pullers >= 0 && reached.worker >= state.pullers) {
+        pulled(reached, reached.worker - state.pullers);
+      } else if (reached.level == Completion::remote_visible) {
+        push(reached.at, EventKind::visible, rank, static_cast<std::size_t>(reached.worker), claim);
+        timeline_.makespan = max(timeline_.makespan, reached.at);
+      } else if (reached.level == Completion::issued && reached.worker == state.copy_engine) {
+        state.copies.pop();
+        if (!state.copies.empty()) begin_copy(rank);
+      } else if (reached.level == Completion::issued) {
+        stored(rank, static_cast<std::size_t>(reached.worker));
       }
     }
     watch(rank);
   }
 
-  void next_copy(std::size_t rank) {
-    ranks_[rank].copies.pop();
-    if (!ranks_[rank].copies.empty()) begin_copy(rank);
+  void pulled(const PortPool::Event& reached, int puller) {
+    if (reached.level != Completion::remote_visible) return;
+    const auto rank = static_cast<std::size_t>(puller % timeline_.num_ranks);
+    const auto index = static_cast<std::size_t>(puller / timeline_.num_ranks);
+    if (--ranks_[rank].workers[index].pulls == 0) push(reached.at, EventKind::arrived, rank, index);
   }
 
   void pulled(int puller, Nanos at) {
@@ -348,7 +367,7 @@ class Simulation {
       span(rank, index, SpanKind::sender_stall, now_, claimed);
     }
     ++state.num_done;
-    worker.releases.emplace_back(worker.bursts, claimed);
+    worker.releases.push_back({worker.bursts, claimed, !worker.through_port});
     release(rank, index);
     if (!worker.storing.empty()) store(rank, index);
     if (worker.blocked) claim(rank, index);
@@ -358,16 +377,16 @@ class Simulation {
   // itself.
   void release(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
-    while (!worker.releases.empty() && worker.releases.front().first <= worker.visible_bursts) {
-      const std::size_t claimed = worker.releases.front().second;
-      worker.releases.erase(worker.releases.begin());
-      if (!is_copied(rank, claimed)) raise(rank, claimed, Target::peers);
+    auto done = worker.releases.begin();
+    for (; done != worker.releases.end() && done->bursts <= worker.visible_bursts; ++done) {
+      if (done->to_peers) raise(rank, done->claim, Target::peers);
       if (machine_.own_raise > Nanos{0}) {
-        push(EventKind::raised, now_ + machine_.own_raise, rank, 0, claimed);
+        push(now_ + machine_.own_raise, EventKind::raised, rank, index, done->claim);
       } else {
-        raise(rank, claimed, Target::own_rank);
+        raise(rank, done->claim, Target::own_rank);
       }
     }
+    worker.releases.erase(worker.releases.begin(), done);
   }
 
   void raise(std::size_t rank, std::size_t claimed, Target to) {
@@ -376,8 +395,7 @@ class Simulation {
       if ((target == rank) != (to == Target::own_rank)) continue;
       Flag& raised = flag(target, raise.flag);
       raised.value += raise.add;
-      if (raised.value < raised.wanted) continue;
-      raised.wanted = kNoWaiter;
+      if (raised.waiters.empty() || raised.value < raised.wanted) continue;
       for (const auto waiter : std::exchange(raised.waiters, {})) start(target, waiter);
     }
   }
@@ -386,7 +404,7 @@ class Simulation {
   const SimMachine& machine_;
   const SimOptions& options_;
   Cycles task_overhead_;
-  std::int32_t num_flags_;
+  std::size_t num_flags_;
   std::vector<RankState> ranks_;
   std::vector<Flag> flags_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
@@ -408,6 +426,12 @@ Timeline simulate(const Schedule& schedule, const SimMachine& machine, const Sim
   require(options.tiles_in_flight >= 1, "tiles in flight must be at least 1, found {}", options.tiles_in_flight);
   require(options.ranks.empty() || options.ranks.size() == schedule.ranks.size(),
           "conditions of {} ranks expected, {} found", schedule.ranks.size(), options.ranks.size());
+  for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) {
+    const auto& [start, clock_factor] = options.ranks[rank];
+    require(start >= Nanos{0} && clock_factor > 0,
+            "rank {} must start at 0 ns or later and have a clock factor above 0, found {} and {}", rank, start.value,
+            clock_factor);
+  }
   return Simulation(schedule, machine, options).run();
 }
 

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <map>
 #include <numeric>
 
@@ -42,6 +41,41 @@ template <class Body>
 void for_random_cases(Body&& body) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const auto one = random_case(seed);
+    SCOPED_TRACE(fmt::format("{}, {} workers", one.random.what, one.options.workers_per_rank));
+    body(one, simulate(one.schedule, one.machine, one.options));
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+// The same with everything that the simulator knows: unequal workers, copies, pulls, late and slow ranks.
+Case random_rich_case(std::uint64_t seed) {
+  Case one = random_case(seed);
+  Dice dice(seed + 1000);
+  one.machine.port.disorder = chance(dice, 0.5) ? dice.between(0.1, 3) : 0;
+  one.machine.port.group_fairness = dice.between(0, 1);
+  one.machine.port.spread = dice.between(0, 0.5);
+  one.machine.port.groups = {0, 0, 1, 0, 1};
+  one.machine.copy_engine = one.machine.port;
+  one.machine.own_raise = {static_cast<double>(dice.whole(0, 500))};
+  one.machine.task_overhead = {static_cast<double>(dice.whole(0, 500))};
+  one.machine.counter_claim = {static_cast<double>(dice.whole(0, 500))};
+  one.options.tiles_in_flight = dice.whole(1, 4);
+  for (auto& rank : one.schedule.ranks) {
+    one.options.ranks.push_back({{dice.between(0, 20000)}, dice.between(0.3, 1.5)});
+    for (std::size_t claim = 0; claim < rank.tasks.size(); ++claim) {
+      if (!chance(dice, 0.4)) continue;
+      if (rank.tasks[claim].kind == TaskKind::dispatch) rank.work[claim].route = Route::pull;
+      if (rank.tasks[claim].kind == TaskKind::linear2) rank.work[claim].route = Route::copy;
+    }
+  }
+  return one;
+}
+
+// Calls body(case, timeline).
+template <class Body>
+void for_rich_cases(Body&& body) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const auto one = random_rich_case(seed);
     SCOPED_TRACE(fmt::format("{}, {} workers", one.random.what, one.options.workers_per_rank));
     body(one, simulate(one.schedule, one.machine, one.options));
     if (testing::Test::HasFailure()) return;
@@ -214,8 +248,82 @@ bool same(const Timeline& a, const Timeline& b, double scale) {
 }
 
 TEST(SimulateMoe, TheSameInputGivesTheSameTimeline) {
-  for_random_cases([](const Case& one, const Timeline& timeline) {
-    EXPECT_TRUE(same(timeline, simulate(one.schedule, one.machine, one.options), 1));
+  const auto body = [](const Case& one, const Timeline& timeline) {
+    const auto again = simulate(one.schedule, one.machine, one.options);
+    EXPECT_TRUE(same(timeline, again, 1));
+    EXPECT_EQ(timeline.totals, again.totals);
+  };
+  for_random_cases(body);
+  for_rich_cases(body);
+}
+
+TEST(SimulateMoe, TotalsAreTheSumsOfTheSpans) {
+  for_rich_cases([](const Case&, const Timeline& timeline) {
+    ASSERT_EQ(timeline.totals.size(), static_cast<std::size_t>(timeline.num_ranks));
+    auto left = timeline.totals;
+    for (const auto& span : timeline.spans) {
+      left[static_cast<std::size_t>(span.rank)][static_cast<std::size_t>(span.kind)] += span.begin - span.end;
+    }
+    for (const auto& rank : left) {
+      for (const Nanos& rest : rank) EXPECT_NEAR(rest.value, 0, 1e-9 * timeline.makespan.value);
+    }
+  });
+}
+
+TEST(SimulateMoe, WithoutSpansTheTimesAreTheSame) {
+  for_rich_cases([](const Case& one, const Timeline& timeline) {
+    SimOptions unseen = one.options;
+    unseen.record_spans = false;
+    const auto totals_alone = simulate(one.schedule, one.machine, unseen);
+    EXPECT_TRUE(totals_alone.spans.empty());
+    EXPECT_EQ(totals_alone.makespan, timeline.makespan);
+    EXPECT_EQ(totals_alone.totals, timeline.totals);
+    EXPECT_EQ(totals_alone.link_busy, timeline.link_busy);
+    EXPECT_EQ(totals_alone.link_hidden, timeline.link_hidden);
+  });
+}
+
+TEST(SimulateMoe, SharesOfARankSumToOneAndAverageToThoseOfAll) {
+  for_rich_cases([](const Case&, const Timeline& timeline) {
+    Breakdown mean;
+    for (const auto& rank : breakdown_by_rank(timeline)) {
+      EXPECT_NEAR(std::accumulate(rank.share.begin(), rank.share.end(), rank.tail), 1, 1e-9);
+      for (std::size_t kind = 0; kind < kNumSpanKinds; ++kind) mean.share[kind] += rank.share[kind] / timeline.num_ranks;
+      mean.tail += rank.tail / timeline.num_ranks;
+      mean.link_busy += rank.link_busy / timeline.num_ranks;
+    }
+    const auto all = breakdown(timeline);
+    for (std::size_t kind = 0; kind < kNumSpanKinds; ++kind) EXPECT_NEAR(all.share[kind], mean.share[kind], 1e-12);
+    EXPECT_NEAR(all.tail, mean.tail, 1e-12);
+    EXPECT_NEAR(all.link_busy, mean.link_busy, 1e-12);
+  });
+}
+
+TEST(SimulateMoe, EveryByteDrainsOverTheLinkThatItLeavesBy) {
+  for_rich_cases([](const Case& one, const Timeline& timeline) {
+    std::vector<double> bytes(timeline.link_busy.size());
+    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+      const auto& own = one.schedule.ranks[rank];
+      for (std::size_t claim = 0; claim < own.tasks.size(); ++claim) {
+        for (const auto& send : own.sends[claim]) {
+          const auto peer = static_cast<std::size_t>(send.rank);
+          if (peer == rank) continue;
+          bytes[own.work[claim].route == Route::pull ? peer : rank] += static_cast<double>(send.bytes);
+        }
+      }
+    }
+    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+      const double drained = bytes[rank] / one.machine.port.drain.value;
+      EXPECT_NEAR(timeline.link_busy[rank].value, drained, 1e-6 * drained) << "rank " << rank;
+    }
+  });
+}
+
+TEST(SimulateMoe, NoRankBeginsBeforeItsStart) {
+  for_rich_cases([](const Case& one, const Timeline& timeline) {
+    for (const auto& span : timeline.spans) {
+      EXPECT_GE(span.begin, one.options.ranks[static_cast<std::size_t>(span.rank)].start);
+    }
   });
 }
 
@@ -256,25 +364,6 @@ TEST(SimulateMoe, OneWorkerOnOneRankNeverWaits) {
     const double work = costs.products + costs.operands + costs.stores;
     EXPECT_NEAR(timeline.makespan.value, work, 1e-9 * work) << one.random.what;
   }
-}
-
-TEST(SimulateMoe, FullSizeLayerOnTheWholeMachineAndHowFastThatIs) {
-  const auto machine = load_machine("h200");
-  const auto problem =
-      make_problem(find_moe_model("deepseek-v3").shape, {}, 8, make_routing("balanced", 8 * 8192, 256, 8, 1));
-  const auto schedule = problem.schedule({OrderKind::wave, 8});
-  std::size_t num_tasks = 0;
-  for (const auto& rank : schedule.ranks) num_tasks += rank.tasks.size();
-  const auto on = sim_machine(machine, "bf16", "st16", "nvlink", machine.num_sms);
-  const auto begin = std::chrono::steady_clock::now();
-  const auto timeline = simulate(schedule, on, {machine.num_sms, Claim::fixed, false});
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  fmt::print("{} tasks in {:.2f} s: {:.2f} million tasks a second\n", num_tasks, took.count(),
-             1e-6 * static_cast<double>(num_tasks) / took.count());
-  const auto costs = costs_of(schedule.ranks[0], 0, on);
-  EXPECT_NEAR(timeline.link_busy[0].value, costs.remote_bytes / on.port.drain.value,
-              1e-6 * timeline.link_busy[0].value);
-  EXPECT_GE(timeline.makespan.value, (costs.products + costs.operands + costs.stores) / machine.num_sms);
 }
 
 }  // namespace

@@ -2,11 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "xstage/core/bucket.hpp"
 #include "xstage/core/test_support.hpp"
-#include "xstage/sim/hand_machine.hpp"
+#include "xstage/sim/by_hand.hpp"
 
 // The simulator against closed forms, on schedules written by hand.
 
@@ -14,8 +12,8 @@ namespace xs {
 namespace {
 
 Timeline run(std::vector<std::vector<LooseTask>> ranks, std::int32_t num_flags = 0, int workers = 1,
-             Claim claim = Claim::fixed, const SimMachine& machine = hand_machine()) {
-  return run_by_hand(std::move(ranks), num_flags, machine, {workers, claim, false});
+             Claim claim = Claim::fixed, const SimMachine& on = machine_by_hand()) {
+  return simulate_by_hand(std::move(ranks), num_flags, on, {workers, claim, false});
 }
 
 TEST(Simulate, OneWorkerComputesForTheSumOfItsTasks) {
@@ -40,7 +38,7 @@ TEST(Simulate, WorkersShareEqualTasksInRounds) {
 }
 
 TEST(Simulate, ATileWhoseOperandsComeSlowlyStallsBeforeItComputes) {
-  SimMachine slow = hand_machine();
+  SimMachine slow = machine_by_hand();
   slow.memory = {4};
   const auto timeline = run({{{.work = {80, 400}}, {.work = {80, 16}}, {.work = {0, 8}}}}, 0, 1, Claim::fixed, slow);
   ASSERT_EQ(timeline.spans.size(), 4u);
@@ -113,7 +111,7 @@ double last_issue(const Timeline& timeline) {
 }
 
 TEST(Simulate, OneWorkerThatComputesAndSendsInTurnIsOneBucket) {
-  const SimMachine on = hand_machine();
+  const SimMachine on = machine_by_hand();
   for (const auto& [bytes, gap] : kPatterns) {
     std::vector<LooseTask> tasks(kBursts, {.work = {8 * gap, 0}, .sends = {{1, static_cast<std::int64_t>(bytes)}}});
     Bucket bucket;
@@ -132,7 +130,7 @@ TEST(Simulate, OneWorkerThatComputesAndSendsInTurnIsOneBucket) {
 }
 
 TEST(Simulate, WorkersInStepArePredictedByTheirShareOfThePort) {
-  const SimMachine on = hand_machine();
+  const SimMachine on = machine_by_hand();
   for (const int workers : {1, 2, 3, 4, 8}) {
     for (const auto& [bytes, gap] : kPatterns) {
       const std::vector<LooseTask> tasks(static_cast<std::size_t>(kBursts * workers),
@@ -167,10 +165,9 @@ TEST(Simulate, ALaterBurstDelaysNoEarlierOne) {
   expect_span(spans_of(timeline, 1, 0).at(0), SpanKind::dependency, 0, 23 + 180 + 7);
 }
 
-TEST(Simulate, TheOwnRankSeesLocalDataWhenTheStoreHasIssued) {
-  // Worker 0 stores for 20 ns; worker 1 waits for it.
-  const auto timeline =
-      run({{{.raises = {{0, 0, 1}}, .sends = {{0, 400}}}, {.work = {80, 0}, .waits = {{0, 1}}}}}, 1, 2);
+TEST(Simulate, TheOwnRankSeesItsDataWhenTheStoreHasIssued) {
+  // Worker 0 stores locally for 20 ns; worker 1 waits for it.
+  const auto timeline = run({{{.raises = {{0, 0, 1}}, .sends = {{0, 400}}}, {.work = {80, 0}, .waits = {{0, 1}}}}}, 1, 2);
   expect_span(spans_of(timeline, 0, 1).at(0), SpanKind::dependency, 0, 20);
 }
 
@@ -232,7 +229,7 @@ TEST(Simulate, AnEmptyScheduleTakesNoTime) {
 TEST(Simulate, AScheduleThatCannotFinishIsAnInternalErrorThatNamesTheRank) {
   const auto schedule = put_together(by_hand({{computes(1)}, {{.waits = {{0, 1}}}, computes(1)}}, 1));
   try {
-    simulate(schedule, hand_machine(), {});
+    simulate(schedule, machine_by_hand(), {});
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::internal);
@@ -249,7 +246,7 @@ TEST(Simulate, FinishesExactlyWhatTheCheckerAccepts) {
     rejected += accepted ? 0 : 1;
     for (const auto claim : {Claim::fixed, Claim::counter}) {
       for (int workers = 1; workers <= (accepted ? 3 : 1); ++workers) {
-        const auto call = [&] { simulate(schedule, hand_machine(), {workers, claim, false}); };
+        const auto call = [&] { simulate(schedule, machine_by_hand(), {workers, claim, false}); };
         if (accepted) {
           EXPECT_NO_THROW(call()) << "seed " << seed;
         } else {
@@ -263,7 +260,7 @@ TEST(Simulate, FinishesExactlyWhatTheCheckerAccepts) {
 }
 
 TEST(Simulate, NoWorkerIsAUsageError) {
-  expect_usage_error([] { simulate({}, hand_machine(), {0, Claim::fixed, false}); }, {"at least 1, found 0"});
+  expect_usage_error([] { simulate({}, machine_by_hand(), {0, Claim::fixed, false}); }, {"at least 1, found 0"});
 }
 
 TEST(SimMachine, OneWorkerHasItsShareOfMemoryAndTheWholePort) {
@@ -272,7 +269,7 @@ TEST(SimMachine, OneWorkerHasItsShareOfMemoryAndTheWholePort) {
   whole.memory = {4000};
   whole.compute = {{"bf16", {1024}, ""}, {"fp8", {2048}, ""}};
   FittedPort port;
-  port.params = hand_machine().port;
+  port.params = machine_by_hand().port;
   port.params.path = "st16";
   port.params.dst = "nvlink";
   whole.ports = {port};

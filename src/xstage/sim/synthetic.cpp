@@ -1,11 +1,13 @@
 #include "xstage/sim/synthetic.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <tuple>
 
 #include "xstage/core/csv.hpp"
+#include "xstage/core/error.hpp"
 
 namespace xs {
 
@@ -22,8 +24,12 @@ std::vector<SyntheticRun> read_synthetic_runs(const std::filesystem::path& file)
     run.hidden = whole("hidden");
     run.intermediate = whole("intermediate");
     run.num_blocks = static_cast<std::int32_t>(whole("num_blocks"));
-    run.order = parse_order(std::string(csv.text(row, csv.column("schedule"))), {1, run.num_sms});
-    run.claim = parse_claim(std::string(csv.text(row, csv.column("claim"))));
+    try {
+      run.order = parse_order(std::string(csv.text(row, csv.column("schedule"))), {1, run.num_sms});
+      run.claim = parse_claim(std::string(csv.text(row, csv.column("claim"))));
+    } catch (const Error& error) {
+      fail(error.kind(), "{}: {}", csv.where(row), error.what());
+    }
     run.measured = micros("us");
     run.measured_local = micros("local_us");
     runs.push_back(std::move(run));
@@ -59,20 +65,43 @@ SyntheticPrediction predict_synthetic(const SyntheticRun& run, const Machine& ma
   return prediction;
 }
 
-std::vector<SyntheticChoice> choose_synthetic(const std::vector<SyntheticPrediction>& predictions) {
+namespace {
+
+constexpr double kCloseEnough = 0.03;
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+std::vector<SyntheticChoice> choices_of(const std::vector<SyntheticPrediction>& predictions) {
   std::map<std::tuple<std::string, std::int64_t, std::int64_t>, std::vector<const SyntheticPrediction*>> shapes;
   for (const auto& prediction : predictions) {
     const auto& run = prediction.run;
     shapes[{run.dst, run.hidden, run.intermediate}].push_back(&prediction);
   }
   std::vector<SyntheticChoice> choices;
-  for (const auto& [key, of_shape] : shapes) {
+  for (const auto& [shape, of_shape] : shapes) {
     const auto best = *std::ranges::min_element(of_shape, {}, [](auto* one) { return one->run.measured; });
     const auto chosen = *std::ranges::min_element(of_shape, {}, [](auto* one) { return one->predicted; });
-    const auto& [dst, hidden, intermediate] = key;
+    const auto& [dst, hidden, intermediate] = shape;
     choices.push_back({dst, hidden, intermediate, best->run, chosen->run});
   }
   return choices;
+}
+
+}  // namespace
+
+SyntheticSummary summarize(const std::vector<SyntheticPrediction>& predictions) {
+  std::vector<double> errors, local_errors;
+  for (const auto& prediction : predictions) {
+    errors.push_back(std::abs(prediction.error()));
+    local_errors.push_back(std::abs(prediction.local_error()));
+  }
+  SyntheticSummary summary{median(errors), median(local_errors), choices_of(predictions), 0};
+  for (const auto& choice : summary.choices) summary.num_good_choices += choice.loss() <= kCloseEnough ? 1 : 0;
+  return summary;
 }
 
 }  // namespace xs

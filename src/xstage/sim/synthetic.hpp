@@ -23,7 +23,7 @@ struct SyntheticRun {
   Nanos measured, measured_local;  // the same with stores to the own memory: the control
 };
 
-// Columns: dst, num_sms, hidden, intermediate, num_blocks, schedule, claim, us, local_us.
+// Columns: dst, num_sms, hidden, intermediate, num_blocks, schedule, claim, us, local_us. At least one row.
 std::vector<SyntheticRun> read_synthetic_runs(const std::filesystem::path& file);
 
 struct SyntheticPrediction {
@@ -43,6 +43,14 @@ struct SyntheticChoice {
   SyntheticRun chosen;  // fastest as predicted
   double loss() const { return chosen.measured / best.measured - 1; }
 };
-std::vector<SyntheticChoice> choose_synthetic(const std::vector<SyntheticPrediction>& predictions);
+
+struct SyntheticSummary {
+  double median_error = 0;  // absolute, over all runs
+  double median_local_error = 0;
+  std::vector<SyntheticChoice> choices;
+  int num_good_choices = 0;  // the best, or within 3 % of it
+};
+// Of at least one prediction.
+SyntheticSummary summarize(const std::vector<SyntheticPrediction>& predictions);
 
 }  // namespace xs
