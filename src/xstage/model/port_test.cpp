@@ -58,23 +58,6 @@ TwoPaths two_paths(Dice& dice) {
   return port;
 }
 
-// Two paths on one port, of any kind.
-struct TwoPaths {
-  PortParams params;
-  Bytes capacity;
-  PortPool pool;
-  Wishes wishes;
-};
-
-TwoPaths two_paths(Dice& dice) {
-  const auto params = any_port(dice);
-  const int workers = dice.whole(1, 20), others = dice.whole(1, 6);
-  TwoPaths port{params, params.capacity_of(workers), PortPool(params, kClock, workers), {}};
-  EXPECT_EQ(port.pool.add_workers(any_port(dice), others), workers);
-  port.wishes = random_wishes(dice, workers + others, 20);
-  return port;
-}
-
 TEST(PortPool, EveryByteDrainsOnceAndCapacityIsKept) {
   Dice dice(3);
   int full = 0;

@@ -33,8 +33,8 @@ class Simulation {
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       const auto condition = options.ranks.empty() ? RankCondition{} : options.ranks[rank];
       const GigaHertz clock = machine.sm_clock * condition.clock_factor;
-      RankState& state =
-          ranks_.emplace_back(PortPool(machine.port, clock, options.workers_per_rank), clock, options.workers_per_rank);
+      RankState& state = ranks_.emplace_back(PortPool(machine.port, clock, options.workers_per_rank), clock,
+                                             options.workers_per_rank);
       if (machine.copy_engine) state.copy_engine = state.port.add_workers(*machine.copy_engine, 1);
       if (has_pulls) state.pullers = state.port.add_workers(pull, timeline_.num_ranks * options.workers_per_rank);
       push(condition.start, EventKind::begin, rank);
@@ -62,15 +62,12 @@ class Simulation {
         case EventKind::stored:
           stored(event.rank, event.worker);
           break;
-        case EventKind::visible:
-          ++ranks_[event.rank].workers[event.worker].visible_bursts;
-          release(event.rank, event.worker);
-          break;
-        case EventKind::copied:
-          raise(event.rank, event.claim, Target::peers);
-          break;
         case EventKind::raised:
           raise(event.rank, event.claim, Target::own_rank);
+          break;
+        case EventKind::visible:
+          raise(event.rank, event.claim, Target::peers);
+          visible(event.rank, event.worker);
           break;
       }
     }
@@ -125,7 +122,6 @@ class Simulation {
     Nanos hidden{0};     // busy time, once for each worker that computed meanwhile
     std::vector<Worker> workers;
   };
-  static constexpr std::int64_t kNoWaiter = std::numeric_limits<std::int64_t>::max();
   struct Flag {
     std::int64_t value = 0;
     std::int64_t wanted = 0;           // the least that a waiter waits for
@@ -201,7 +197,6 @@ class Simulation {
     }
   }
 
-  // The next task, if there is one and its worker may have one more in flight.
   void claim(std::size_t rank, std::size_t index) {
     RankState& state = ranks_[rank];
     Worker& worker = state.workers[index];
@@ -225,7 +220,6 @@ class Simulation {
       if (waited.value >= wait.count) continue;
       waited.wanted = waited.waiters.empty() ? wait.count : std::min(waited.wanted, wait.count);
       waited.waiters.push_back(index);
-      waited.wanted = std::min(waited.wanted, wait.count);
       return;
     }
     span(rank, index, SpanKind::dependency, now_, worker.claim);
@@ -266,7 +260,11 @@ class Simulation {
     Worker& worker = ranks_[rank].workers[index];
     worker.storing.push_back(worker.claim);
     if (worker.storing.size() == 1) store(rank, index);
-    claim(rank, index);
+    if (worker.storing.size() < static_cast<std::size_t>(options_.tiles_in_flight)) {
+      claim(rank, index);
+    } else {
+      worker.blocked = true;
+    }
   }
 
   // The stores of the first claim that has not stored.
@@ -305,8 +303,7 @@ class Simulation {
     watch(rank);
   }
 
-  // Sees to it that the port's next event is taken. An event that became later is looked at in vain and asked for
-  // again.
+  // Sees to it that the port's next event is taken. An event that became later is looked at in vain and asked for again.
   void watch(std::size_t rank) {
     RankState& state = ranks_[rank];
     const Nanos at = state.port.next_event();
@@ -349,20 +346,15 @@ class Simulation {
     if (--ranks_[rank].workers[index].pulls == 0) push(reached.at, EventKind::arrived, rank, index);
   }
 
-  void pulled(int puller, Nanos at) {
-    const auto rank = static_cast<std::size_t>(puller / options_.workers_per_rank);
-    const auto index = static_cast<std::size_t>(puller % options_.workers_per_rank);
-    if (--ranks_[rank].workers[index].pulls == 0) push(EventKind::arrived, at, rank, index);
-  }
-
-  // The last store of the worker's first storing claim issued; the next one stores.
+  // The last store of the worker's first storing claim issued: own flags rise, the next one stores.
   void stored(std::size_t rank, std::size_t index) {
     RankState& state = ranks_[rank];
     Worker& worker = state.workers[index];
     const std::size_t claimed = worker.storing.front();
     worker.storing.erase(worker.storing.begin());
+    const bool was_blocked = std::exchange(worker.blocked, false);
     timeline_.makespan = max(timeline_.makespan, now_);
-    if (worker.blocked) {
+    if (was_blocked) {
       span(rank, index, SpanKind::compute, min(now_, worker.store_free), claimed);
       span(rank, index, SpanKind::sender_stall, now_, claimed);
     }
@@ -370,11 +362,16 @@ class Simulation {
     worker.releases.push_back({worker.bursts, claimed, !worker.through_port});
     release(rank, index);
     if (!worker.storing.empty()) store(rank, index);
-    if (worker.blocked) claim(rank, index);
+    if (was_blocked) claim(rank, index);
   }
 
-  // A release by the threads that stored waits for all their stores so far. What a copy engine moves it publishes
-  // itself.
+  void visible(std::size_t rank, std::size_t index) {
+    if (index >= ranks_[rank].workers.size()) return;  // a copy engine publishes for itself
+    ++ranks_[rank].workers[index].visible_bursts;
+    release(rank, index);
+  }
+
+  // A release by the threads that stored waits for all their stores, those to peers among them.
   void release(std::size_t rank, std::size_t index) {
     Worker& worker = ranks_[rank].workers[index];
     auto done = worker.releases.begin();

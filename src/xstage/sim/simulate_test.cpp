@@ -74,7 +74,7 @@ TEST(Simulate, ABurstThatFillsThePortStallsItsSender) {
   ASSERT_EQ(timeline.spans.size(), 2u);
   expect_span(timeline.spans[0], SpanKind::compute, 0, 53);
   expect_span(timeline.spans[1], SpanKind::sender_stall, 53, end);
-  EXPECT_NEAR(timeline.makespan.value, end + 300 + 7, 1e-9);
+  EXPECT_DOUBLE_EQ(timeline.makespan.value, end + 300 + 7);
 }
 
 TEST(Simulate, BurstsToSeveralPeersAreOneBurstOfTheirSum) {
