@@ -126,12 +126,14 @@ class BadSchedule : public Program {
     good_ = Json::parse(folder_.read("good.json"));
   }
   // Refused by whoever reads it.
-  void refuses(const Json& schedule, std::vector<std::string> words) {
+  void refuses(const Json& schedule, std::vector<std::string> words, int code_of_check = 2) {
     folder_.write("bad.json", schedule.dump());
     words.push_back("bad.json");
-    expect_refused({"check", "bad.json"}, words);
+    expect_refused({"check", "bad.json"}, words, code_of_check);
     refuses_to_run(words);
   }
+  // A well-formed file whose schedule is wrong: the check ran, and failed.
+  void fails_check(const Json& schedule, const std::vector<std::string>& words) { refuses(schedule, words, 1); }
   void refuses_to_run(const std::vector<std::string>& words, const Arguments& problem = kTwoRanks) {
     const Arguments with{"--schedule", "bad.json"};
     expect_refused(kRun + problem + with + kOutputs, words);
@@ -152,7 +154,7 @@ TEST_F(BadSchedule, MissingTileIsNamed) {
     const auto task = first(bad, kind);
     const auto name = fmt::format("{}({}, {})", kind, task->at(1).get<int>(), task->at(2).get<int>());
     bad.at("ranks").at(0).erase(task);
-    refuses(bad, {"fails the check", "tile missing: rank 0: " + name});
+    fails_check(bad, {"fails the check", "tile missing: rank 0: " + name});
   }
 }
 
@@ -160,19 +162,19 @@ TEST_F(BadSchedule, TileThatIsDoneTwiceIsNamed) {
   auto bad = good_;
   auto& tasks = bad.at("ranks").at(0);
   tasks.push_back(*first(bad, "linear1"));
-  refuses(bad, {"fails the check", "tile twice: rank 0, claim ", "linear1(0, 0)"});
+  fails_check(bad, {"fails the check", "tile twice: rank 0, claim ", "linear1(0, 0)"});
 }
 
 TEST_F(BadSchedule, Linear2BeforeItsLinear1IsNamed) {
   auto bad = good_;
   std::iter_swap(first(bad, "linear1"), first(bad, "linear2"));
-  refuses(bad, {"fails the check", "wait forward: rank 0, claim ", "linear2(0, 0)", "activated[0]"});
+  fails_check(bad, {"fails the check", "wait forward: rank 0, claim ", "linear2(0, 0)", "activated[0]"});
 }
 
 TEST_F(BadSchedule, TileOutsideItsGridIsNamed) {
   auto bad = good_;
   first(bad, "linear2")->at(2) = 999;
-  refuses(bad, {"tile unknown: rank 0, claim ", "linear2(0, 999)"});
+  fails_check(bad, {"tile unknown: rank 0, claim ", "linear2(0, 999)"});
 }
 
 TEST_F(BadSchedule, CheckGivesItsFaultsAsJsonToo) {
@@ -180,7 +182,7 @@ TEST_F(BadSchedule, CheckGivesItsFaultsAsJsonToo) {
   bad.at("ranks").at(0).erase(first(bad, "linear1"));
   folder_.write("bad.json", bad.dump());
   const auto outcome = run({"check", "bad.json", "--json"});
-  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.code, 1);
   const auto json = Json::parse(outcome.out);
   EXPECT_EQ(json.at("valid"), false);
   EXPECT_EQ(json.at("faults").at(0).at("kind"), "tile missing");

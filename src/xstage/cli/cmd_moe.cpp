@@ -31,8 +31,8 @@ std::string hash(const std::vector<float>& values) {
 // As the machine would run it, proven.
 Schedule schedule_of(const MoeCase& layer, const MoeOptions& options) {
   const auto bytes = bytes_of(options.dtype);
-  auto schedule = layer.tasks.empty() ? layer.problem.schedule(layer.order, bytes)
-                                      : layer.problem.schedule(layer.tasks, bytes);
+  auto schedule =
+      layer.tasks.empty() ? layer.problem.schedule(layer.order, bytes) : layer.problem.schedule(layer.tasks, bytes);
   require_valid(schedule, layer.schedule_name);
   return schedule;
 }

@@ -74,20 +74,19 @@ std::string verdict(const MoePlan& plan) {
                        choice.predicted.value * 1e-3, gain);
   }
   if (plan.rho <= 1) {
-    return fmt::format("no gain expected from hiding stores: the link drains faster than Linear-2 stores (rho {:.2f}); "
-                       "{} gains {}, through waits and tails alone",
-                       plan.rho, to_string(choice.order), gain);
+    return fmt::format(
+        "no gain expected from hiding stores: the link drains faster than Linear-2 stores (rho {:.2f}); "
+        "{} gains {}, through waits and tails alone",
+        plan.rho, to_string(choice.order), gain);
   }
-  return fmt::format("no gain expected: {} gains {}, which the model cannot tell from none", to_string(choice.order), gain);
+  return fmt::format("no gain expected: {} gains {}, which the model cannot tell from none", to_string(choice.order),
+                     gain);
 }
 
 Json to_json(const PlannedOrder& planned) {
-  return {{"schedule", to_string(planned.order)},
-          {"claim", to_string(planned.claim)},
-          {"predicted_us", planned.predicted.value * 1e-3},
-          {"slow_us", planned.slow.value * 1e-3},
-          {"fast_us", planned.fast.value * 1e-3},
-          {"breakdown", xs::to_json(planned.breakdown)}};
+  return {{"schedule", to_string(planned.order)},           {"claim", to_string(planned.claim)},
+          {"predicted_us", planned.predicted.value * 1e-3}, {"slow_us", planned.slow.value * 1e-3},
+          {"fast_us", planned.fast.value * 1e-3},           {"breakdown", xs::to_json(planned.breakdown)}};
 }
 
 void print_plan(const MoePlan& plan, const MoeModel& model, const Machine& machine, const PlanOptions& options,
@@ -126,9 +125,10 @@ void print_plan(const MoePlan& plan, const MoeModel& model, const Machine& machi
   for (const auto& planned : plan.orders) {
     const auto& shares = planned.breakdown;
     const auto share = [&](SpanKind kind) { return percent(shares.share[static_cast<std::size_t>(kind)]); };
-    table.add({to_string(planned.order), to_string(planned.claim), fmt::format("{:.1f}", planned.predicted.value * 1e-3),
-               share(SpanKind::sender_stall), share(SpanKind::dependency), share(SpanKind::operand_stall),
-               percent(shares.tail), percent(shares.link_busy)});
+    table.add({to_string(planned.order), to_string(planned.claim),
+               fmt::format("{:.1f}", planned.predicted.value * 1e-3), share(SpanKind::sender_stall),
+               share(SpanKind::dependency), share(SpanKind::operand_stall), percent(shares.tail),
+               percent(shares.link_busy)});
   }
   fmt::print("{}", table.text());
   const auto& choice = plan.orders[0];
@@ -165,7 +165,8 @@ void plan(const PlanOptions& options) {
 void add_plan(CLI::App& app) {
   auto* command = app.add_subcommand("plan", "Which order a layer should run in on a machine, and what that gains");
   const auto options = std::make_shared<PlanOptions>();
-  command->add_option("--model", options->model, "Model whose layer to take (xstage list models)")->capture_default_str();
+  command->add_option("--model", options->model, "Model whose layer to take (xstage list models)")
+      ->capture_default_str();
   add_number(*command, "--ranks", options->ranks, 1, 1024, "Expert-parallel ranks");
   add_number(*command, "--tokens-per-rank", options->tokens_per_rank, std::int64_t{1},
              std::int64_t{std::numeric_limits<std::int32_t>::max()}, "Tokens of every rank");

@@ -66,7 +66,8 @@ void simulate_synthetic(const SyntheticOptions& options) {
   const auto micros = [](Nanos time) { return fmt::format("{:.1f}", time.value * 1e-3); };
   const auto percent = [](double part) { return fmt::format("{:+.1f} %", 100 * part); };
   if (options.all) {
-    Table table({"to", "hidden", "intermediate", "schedule, claims", "us", "predicted", "error", "local error"}, "lrrlrrrr");
+    Table table({"to", "hidden", "intermediate", "schedule, claims", "us", "predicted", "error", "local error"},
+                "lrrlrrrr");
     for (const auto& prediction : predictions) {
       const auto& run = prediction.run;
       table.add({run.dst, std::to_string(run.hidden), std::to_string(run.intermediate), name(run), micros(run.measured),
@@ -77,18 +78,21 @@ void simulate_synthetic(const SyntheticOptions& options) {
   Table table({"to", "hidden", "intermediate", "measured best", "us", "chosen", "us", "loss"}, "lrrlrlrr");
   for (const auto& choice : summary.choices) {
     table.add({choice.dst, std::to_string(choice.hidden), std::to_string(choice.intermediate), name(choice.best),
-               micros(choice.best.measured), name(choice.chosen), micros(choice.chosen.measured), percent(choice.loss())});
+               micros(choice.best.measured), name(choice.chosen), micros(choice.chosen.measured),
+               percent(choice.loss())});
   }
-  fmt::print("{}=> {} runs told within {:.1f} % (median; {:.1f} % for the local control); the chosen order is the best or "
-             "within 3 % of it in {} of {} shapes.\n",
-             table.text(), runs.size(), 100 * summary.median_error, 100 * summary.median_local_error, summary.num_good_choices,
-             summary.choices.size());
+  fmt::print(
+      "{}=> {} runs told within {:.1f} % (median; {:.1f} % for the local control); the chosen order is the best or "
+      "within 3 % of it in {} of {} shapes.\n",
+      table.text(), runs.size(), 100 * summary.median_error, 100 * summary.median_local_error, summary.num_good_choices,
+      summary.choices.size());
 }
 
 }  // namespace
 
 void add_simulate_synthetic(CLI::App& simulate) {
-  auto* command = simulate.add_subcommand("synthetic", "Kernel with timed spins and real stores, against measured runs");
+  auto* command =
+      simulate.add_subcommand("synthetic", "Kernel with timed spins and real stores, against measured runs");
   const auto options = std::make_shared<SyntheticOptions>();
   add_file(*command, "runs", options->runs, "CSV of measured runs (data/synthetic_moe_combine.csv)")->required();
   command->add_option("--machine", options->machine, "Machine profile: file or name")->capture_default_str();

@@ -173,7 +173,8 @@ TEST_F(MoeCommand, LateAndSlowRanksStandOutOnTheOneTimeAxisOfTheTrace) {
   };
   const auto alike = expect_json(kSimulate + four);
   for (const auto& [rank, begin] : first_spans()) EXPECT_EQ(begin, 0) << "rank " << rank;
-  const auto differ = expect_json(kSimulate + four + Arguments{"--late", "2:150", "--late", "3:20.5", "--slow", "1:0.5"});
+  const auto differ =
+      expect_json(kSimulate + four + Arguments{"--late", "2:150", "--late", "3:20.5", "--slow", "1:0.5"});
   EXPECT_EQ(first_spans(), (std::map<int, double>{{0, 0}, {1, 0}, {2, 150}, {3, 20.5}}));
   EXPECT_GE(differ.at("predicted_us").get<double>(), 150.0);
   EXPECT_GT(differ.at("predicted_us"), alike.at("predicted_us"));
@@ -194,7 +195,8 @@ TEST_F(MoeCommand, LateAndSlowRanksStandOutOnTheOneTimeAxisOfTheTrace) {
 }
 
 TEST_F(MoeCommand, PerRankPrintsALineForEveryRank) {
-  const auto text = expect_done(kSimulate + Arguments{"--ranks", "3", "--late", "1:12.5", "--slow", "2:0.75", "--per-rank"});
+  const auto text =
+      expect_done(kSimulate + Arguments{"--ranks", "3", "--late", "1:12.5", "--slow", "2:0.75", "--per-rank"});
   std::istringstream lines(text);
   std::map<std::string, std::string> ranks;
   for (std::string line; std::getline(lines, line);) {
@@ -208,7 +210,8 @@ TEST_F(MoeCommand, PerRankPrintsALineForEveryRank) {
 }
 
 TEST_F(MoeCommand, RanksThatDifferAreNamedAsRankAndNumber) {
-  for (const char* bad : {"2:5", "-1:5", "1", "1:", ":5", "1:x", "1:5x", "1-5", "", "1:-1", "1:nan", "1:inf", "1:1e99"}) {
+  for (const char* bad :
+       {"2:5", "-1:5", "1", "1:", ":5", "1:x", "1:5x", "1-5", "", "1:-1", "1:nan", "1:inf", "1:1e99"}) {
     expect_refused(kSimulate + kTwoRanks + Arguments{"--late", bad},
                    {"--late", "RANK:US", "from 0 to 1", fmt::format("\"{}\"", bad)});
   }
@@ -223,7 +226,7 @@ TEST_F(MoeCommand, RanksThatDifferAreNamedAsRankAndNumber) {
 
 TEST_F(MoeCommand, AClockThatDropsSlowsComputeBoundLayersInProportion) {
   // Full tiles of eight experts on one rank: products alone.
-  const Arguments layer{"simulate",          "moe", "--model", "mixtral-8x7b", "--ranks",   "1",
+  const Arguments layer{"simulate",          "moe",  "--model", "mixtral-8x7b", "--ranks",   "1",
                         "--tokens-per-rank", "8192", "--dtype", "bf16",         "--machine", "h200"};
   const auto at = [&](const char* clock) { return expect_json(layer + Arguments{"--sm-clock-ghz", clock}); };
   const auto full = at("1.98"), half = at("0.99");
@@ -245,7 +248,8 @@ TEST_F(MoeCommand, SimulationSaysHowMuchWorkItWas) {
   const auto json = expect_json(kSimulate + kTwoRanks);
   expect_done(kSimulate + kTwoRanks + Arguments{"--schedule-out", "s.json"});
   std::int64_t tasks = 0;
-  for (const auto& rank : expect_json({"check", "s.json"}).at("ranks")) tasks += rank.at("tasks").get<std::int64_t>();
+  const auto checked = expect_json({"check", "s.json"});
+  for (const auto& rank : checked.at("ranks")) tasks += rank.at("tasks").get<std::int64_t>();
   EXPECT_EQ(json.at("tasks"), tasks);
   EXPECT_GT(json.at("simulation_seconds").get<double>(), 0.0);
 }

@@ -70,8 +70,8 @@ OfRank parse_of_rank(const std::string& option, const std::string& text, int num
   const auto value = std::from_chars(separated ? rank.ptr + 1 : end, end, parsed.value);
   require(separated && value.ec == std::errc() && value.ptr == end &&
               parsed.rank < static_cast<std::size_t>(num_ranks) && parsed.value >= least && parsed.value <= most,
-          "{} expects RANK:{}, a rank from 0 to {} and a number from {} to {}; found \"{}\"", option, what, num_ranks - 1,
-          least, most, text);
+          "{} expects RANK:{}, a rank from 0 to {} and a number from {} to {}; found \"{}\"", option, what,
+          num_ranks - 1, least, most, text);
   return parsed;
 }
 

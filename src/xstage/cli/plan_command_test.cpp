@@ -22,8 +22,8 @@ const Arguments kH200 = kPlan + Arguments{"--machine", "h200"};
 
 TEST_F(PlanCommand, TextHasEveryOrderAndEndsWithTheChoice) {
   const auto text = expect_done(kH200);
-  expect_words(text, {"rho 1.41", "schedule", "claims", "serial", "wave:", "waves:2", "alternate:132", "lag:1 ", "lag:8",
-                      "+own-last", "static", "sender stall", "95 % interval", "regret", "\n=> "});
+  expect_words(text, {"rho 1.41", "schedule", "claims", "serial", "wave:", "waves:2", "alternate:132", "lag:1 ",
+                      "lag:8", "+own-last", "static", "sender stall", "95 % interval", "regret", "\n=> "});
   EXPECT_EQ(text.find("atasheet"), std::string::npos) << text;
 }
 
@@ -58,7 +58,8 @@ TEST_F(PlanCommand, JsonHasWhatTheTextSays) {
 
 TEST_F(PlanCommand, AGainIsExpectedWhereLinear2OutrunsTheLink) {
   // Full blocks of every expert on an H200 with a small intermediate size.
-  const auto json = expect_json({"plan", "--machine", "h200", "--model", "qwen3-235b-a22b", "--tokens-per-rank", "2048"});
+  const auto json =
+      expect_json({"plan", "--machine", "h200", "--model", "qwen3-235b-a22b", "--tokens-per-rank", "2048"});
   EXPECT_GT(json.at("rho").get<double>(), 1.5);
   EXPECT_EQ(json.at("gain_expected"), true);
   EXPECT_GE(json.at("gain").get<double>(), 1.02);
@@ -77,9 +78,10 @@ TEST_F(PlanCommand, NoGainIsExpectedWhereTheLinkHidesEverything) {
 
 TEST_F(PlanCommand, DatasheetEstimatesSaySo) {
   for (const char* name : {"h100", "a100", "b200", "h20"}) {
-    const auto on = Arguments{"plan", "--model", "deepseek-v2-lite", "--ranks", "2", "--tokens-per-rank", "64", "--dtype",
-                              "bf16", "--machine", name};
-    expect_words(expect_done(on), {std::string(name) + ": datasheet estimate", "=> Datasheet estimate: ", "no interval"});
+    const auto on = Arguments{"plan",    "--model", "deepseek-v2-lite", "--ranks", "2", "--tokens-per-rank", "64",
+                              "--dtype", "bf16",    "--machine",        name};
+    expect_words(expect_done(on),
+                 {std::string(name) + ": datasheet estimate", "=> Datasheet estimate: ", "no interval"});
     const auto json = expect_json(on);
     EXPECT_EQ(json.at("datasheet_estimate"), true) << name;
     EXPECT_TRUE(json.at("machine_source").get<std::string>().starts_with("datasheet estimate")) << name;
@@ -88,7 +90,8 @@ TEST_F(PlanCommand, DatasheetEstimatesSaySo) {
 
 TEST_F(PlanCommand, WithoutAMachineTheProfilesAndTheWayToANewOneAreNamed) {
   if (has_gpu()) GTEST_SKIP() << "this machine has a GPU";
-  expect_refused(kPlan, {"no GPU", "--machine", "a100, b200, h100, h20, h200", "measure bursts", "xstage fit SAMPLES.csv"});
+  expect_refused(kPlan,
+                 {"no GPU", "--machine", "a100, b200, h100, h20, h200", "measure bursts", "xstage fit SAMPLES.csv"});
 }
 
 TEST_F(PlanCommand, WhatCannotBePlannedIsRefused) {
@@ -106,8 +109,8 @@ TEST_F(PlanCommand, ConfigOfAFileStandsBetweenDefaultsAndTheCommandLine) {
     return expect_done(Arguments{"plan", "--print-config"} + more);
   };
   expect_words(printed({}), {"[plan]\n", "ranks=8\n", "tiles-in-flight=2\n", "model=\"deepseek-v3\"\n", "workers=0\n"});
-  expect_words(printed({"--config", "options.toml"}), {"machine=\"h100\"\n", "ranks=4\n", "tiles-in-flight=1\n",
-                                                       "model=\"deepseek-v3\"\n"});
+  expect_words(printed({"--config", "options.toml"}),
+               {"machine=\"h100\"\n", "ranks=4\n", "tiles-in-flight=1\n", "model=\"deepseek-v3\"\n"});
   expect_words(printed({"--config", "options.toml", "--ranks", "2"}),
                {"machine=\"h100\"\n", "ranks=2\n", "tiles-in-flight=1\n"});
   // It is what runs.

@@ -26,7 +26,8 @@ TEST_F(Usage, EveryCommandHasHelpThatNamesItsOptions) {
   help({"predict"}, {"xstage predict", "--workers", "--bytes", "--gap-cycles", "--bursts", "--samples", "--json"});
   help({"run"}, {"xstage run", "moe"});
   help({"simulate"}, {"xstage simulate", "moe", "synthetic"});
-  help({"simulate", "moe"}, {"--tiles-in-flight", "--late", "RANK:US", "--slow", "RANK:FACTOR", "--sm-clock-ghz", "--per-rank"});
+  help({"simulate", "moe"},
+       {"--tiles-in-flight", "--late", "RANK:US", "--slow", "RANK:FACTOR", "--sm-clock-ghz", "--per-rank"});
   help({"simulate", "synthetic"}, {"runs", "--machine", "--all", "--json"});
   help({"plan"}, {"--model", "--ranks", "--machine", "--workers", "--tiles-in-flight", "--print-config", "--json"});
   for (const char* command : {"run", "simulate"}) {

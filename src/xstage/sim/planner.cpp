@@ -26,7 +26,11 @@ class Planner {
  public:
   Planner(const MoeProblem& problem, const MoeBytes& bytes, const PlanTarget& target,
           const std::function<void(double)>& progress)
-      : problem_(problem), bytes_(bytes), target_(target), slow_(target.machine), fast_(target.machine),
+      : problem_(problem),
+        bytes_(bytes),
+        target_(target),
+        slow_(target.machine),
+        fast_(target.machine),
         progress_(progress) {
     slow_.port = at_interval_end(target.machine.port, target.intervals, false);
     fast_.port = at_interval_end(target.machine.port, target.intervals, true);
@@ -117,10 +121,11 @@ std::string profile_of_gpu(std::string_view gpu, const std::string& dst) {
   for (const auto& name : embedded_machines()) {
     const auto machine = load_machine(name);
     // An H200 is no H20.
-    const bool same_chip = gpu.starts_with(machine.chip) &&
-                           (gpu.size() == machine.chip.size() ||
-                            std::isalnum(static_cast<unsigned char>(gpu[machine.chip.size()])) == 0);
-    if (same_chip && std::ranges::any_of(machine.ports, [&](const FittedPort& port) { return port.params.dst == dst; })) {
+    const bool same_chip =
+        gpu.starts_with(machine.chip) &&
+        (gpu.size() == machine.chip.size() || std::isalnum(static_cast<unsigned char>(gpu[machine.chip.size()])) == 0);
+    if (same_chip &&
+        std::ranges::any_of(machine.ports, [&](const FittedPort& port) { return port.params.dst == dst; })) {
       return name;
     }
   }

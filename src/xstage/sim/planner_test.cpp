@@ -42,7 +42,8 @@ TEST(Planner, KnowsTheTimeOfEveryOrder) {
   // 4096 tokens to two of eight experts each: 32 row blocks on a rank.
   for (const auto* name : {"serial, counter", "wave:1, counter", "waves:2, counter", "waves:8, counter",
                            "alternate:4, counter", "lag:1, counter", "lag:16, counter"}) {
-    EXPECT_NE(std::ranges::find(names, name), names.end()) << fmt::format("{}", fmt::join(names, "; ")) << " lacks " << name;
+    EXPECT_NE(std::ranges::find(names, name), names.end())
+        << fmt::format("{}", fmt::join(names, "; ")) << " lacks " << name;
   }
   EXPECT_EQ(std::ranges::count_if(names, [](auto& name) { return name.ends_with("static"); }), 3);
   EXPECT_EQ(std::ranges::count_if(names, [](auto& name) { return name.ends_with("+own-last, counter"); }), 3);

@@ -19,8 +19,7 @@ class Simulation {
       : schedule_(schedule),
         machine_(machine),
         options_(options),
-        task_overhead_(machine.task_overhead +
-                       (options.claim == Claim::counter ? machine.counter_claim : Cycles{0})),
+        task_overhead_(machine.task_overhead + (options.claim == Claim::counter ? machine.counter_claim : Cycles{0})),
         num_flags_(static_cast<std::size_t>(schedule.num_flags())) {
     const auto num_ranks = schedule.ranks.size();
     timeline_.num_ranks = static_cast<int>(num_ranks);
@@ -33,8 +32,8 @@ class Simulation {
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {
       const auto condition = options.ranks.empty() ? RankCondition{} : options.ranks[rank];
       const GigaHertz clock = machine.sm_clock * condition.clock_factor;
-      RankState& state = ranks_.emplace_back(PortPool(machine.port, clock, options.workers_per_rank), clock,
-                                             options.workers_per_rank);
+      RankState& state =
+          ranks_.emplace_back(PortPool(machine.port, clock, options.workers_per_rank), clock, options.workers_per_rank);
       if (machine.copy_engine) state.copy_engine = state.port.add_workers(*machine.copy_engine, 1);
       if (has_pulls) state.pullers = state.port.add_workers(pull, timeline_.num_ranks * options.workers_per_rank);
       push(condition.start, EventKind::begin, rank);
@@ -92,12 +91,12 @@ class Simulation {
     std::size_t claim = 0;      // that it waits for or computes
     std::size_t next_wait = 0;  // of that claim
     std::size_t next_static = 0;
-    Nanos since{0};                    // end of its last span
-    std::vector<std::size_t> storing;  // claims whose stores have not issued, the first of which stores
-    bool through_port = false;         // that one's bytes
-    Nanos store_free{0};               // when that one's stores would end without a stall
-    bool blocked = false;              // by its stores
-    int pulls = 0;                     // that have not arrived
+    Nanos since{0};                               // end of its last span
+    std::vector<std::size_t> storing;             // claims whose stores have not issued, the first of which stores
+    bool through_port = false;                    // that one's bytes
+    Nanos store_free{0};                          // when that one's stores would end without a stall
+    bool blocked = false;                         // by its stores
+    int pulls = 0;                                // that have not arrived
     std::int64_t bursts = 0, visible_bursts = 0;  // to peers
     std::vector<Release> releases;
   };
@@ -303,7 +302,8 @@ class Simulation {
     watch(rank);
   }
 
-  // Sees to it that the port's next event is taken. An event that became later is looked at in vain and asked for again.
+  // Sees to it that the port's next event is taken. An event that became later is looked at in vain and asked for
+  // again.
   void watch(std::size_t rank) {
     RankState& state = ranks_[rank];
     const Nanos at = state.port.next_event();

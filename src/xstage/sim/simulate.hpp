@@ -30,20 +30,20 @@ struct SimOptions {
   int workers_per_rank = 1;
   Claim claim = Claim::fixed;
   bool record_levels = false;
-  bool record_spans = true;  // without, a Timeline has only its totals
-  int tiles_in_flight = 1;   // 2: the next tile computes while the one before stores
+  bool record_spans = true;               // without, a Timeline has only its totals
+  int tiles_in_flight = 1;                // 2: the next tile computes while the one before stores
   std::vector<RankCondition> ranks = {};  // empty: all alike
 };
 
 struct SimMachine {
   GigaHertz sm_clock;
-  FlopsPerCycle rate;   // of one worker
-  BytesPerNano memory;  // one worker's share; infinity: operands are free
-  PortParams port;      // of one rank, to its peers
+  FlopsPerCycle rate;                          // of one worker
+  BytesPerNano memory;                         // one worker's share; infinity: operands are free
+  PortParams port;                             // of one rank, to its peers
   std::optional<PortParams> copy_engine = {};  // to the same link
-  Nanos own_raise{0};   // from a task's last store to its raises on the own rank
-  Cycles task_overhead{0};  // of every task: pipeline fill, hand-over to the storing warps
-  Cycles counter_claim{0};  // more, where tasks are claimed from a counter
+  Nanos own_raise{0};                          // from a task's last store to its raises on the own rank
+  Cycles task_overhead{0};                     // of every task: pipeline fill, hand-over to the storing warps
+  Cycles counter_claim{0};                     // more, where tasks are claimed from a counter
 };
 
 // The machine as `workers` of its SMs see it.

@@ -36,8 +36,8 @@ double waited_until(const Timeline& timeline, int rank, std::int64_t claim = 0) 
 
 TEST(TilesInFlight, TheNextTileComputesWhileTheOneBeforeStores) {
   // 1000 B issue in 53 ns at best and in 203 here; with one in flight all would come one after the other.
-  const std::vector<std::vector<LooseTask>> ranks{
-      {{.work = {80, 0}, .sends = {{1, 1000}}}, computes(50), computes(10)}, {}};
+  const std::vector<std::vector<LooseTask>> ranks{{{.work = {80, 0}, .sends = {{1, 1000}}}, computes(50), computes(10)},
+                                                  {}};
   const auto timeline = simulate_by_hand(ranks, 0, machine_by_hand(), two_in_flight());
   ASSERT_EQ(timeline.spans.size(), 5u);
   expect_span(timeline.spans[0], SpanKind::compute, 0, 10);
@@ -61,7 +61,8 @@ TEST(TilesInFlight, StoresThatFitIntoTheNextTileCostOnlyBehindTheLast) {
   const std::vector<LooseTask> tiles(10, {.work = {8 * 60, 0}, .sends = {{1, 100}}});
   // 8 ns of issue, then 90 B outstanding.
   const double last = 8 + 45 + 7;
-  EXPECT_NEAR(simulate_by_hand({tiles, {}}, 0, machine_by_hand(), two_in_flight()).makespan.value, 10 * 60 + last, 1e-9);
+  EXPECT_NEAR(simulate_by_hand({tiles, {}}, 0, machine_by_hand(), two_in_flight()).makespan.value, 10 * 60 + last,
+              1e-9);
   EXPECT_NEAR(simulate_by_hand({tiles, {}}, 0, machine_by_hand(), {}).makespan.value, 10 * 60 + 9 * 8 + last, 1e-9);
 }
 
@@ -185,8 +186,8 @@ TEST(RankConditions, ASlowClockSlowsProductsAndIssueAndNotTheLink) {
   machine.task_overhead = {4};
   SimOptions options;
   options.ranks = {{{0}, 0.5}, {}};
-  const auto timeline =
-      simulate_by_hand({{{.work = {80, 400}}, {.work = {80, 0}, .sends = {{1, 400}}}}, {computes(10)}}, 0, machine, options);
+  const auto timeline = simulate_by_hand(
+      {{{.work = {80, 400}}, {.work = {80, 0}, .sends = {{1, 400}}}}, {computes(10)}}, 0, machine, options);
   // Products and overhead take 24 ns instead of 12, operands 100 as ever.
   expect_span(timeline.spans.at(0), SpanKind::operand_stall, 0, 76);
   expect_span(spans_of(timeline, 0, 0).at(1), SpanKind::compute, 76, 100);
@@ -224,8 +225,8 @@ TEST(Release, WaitsForWhatItsWorkerStoredToPeers) {
 }
 
 TEST(Release, OfATileThatStoresWaitsForItsOwnBytes) {
-  const auto timeline = simulate_by_hand({{{.raises = {{0, 0, 1}}, .sends = {{1, 400}}}, waits_for(0)}, {}}, 1,
-                                         machine_by_hand(), {2});
+  const auto timeline =
+      simulate_by_hand({{{.raises = {{0, 0, 1}}, .sends = {{1, 400}}}, waits_for(0)}, {}}, 1, machine_by_hand(), {2});
   EXPECT_NEAR(waited_until(timeline, 0, 1), 210, 1e-9);
 }
 

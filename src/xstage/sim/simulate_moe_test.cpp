@@ -288,7 +288,8 @@ TEST(SimulateMoe, SharesOfARankSumToOneAndAverageToThoseOfAll) {
     Breakdown mean;
     for (const auto& rank : breakdown_by_rank(timeline)) {
       EXPECT_NEAR(std::accumulate(rank.share.begin(), rank.share.end(), rank.tail), 1, 1e-9);
-      for (std::size_t kind = 0; kind < kNumSpanKinds; ++kind) mean.share[kind] += rank.share[kind] / timeline.num_ranks;
+      for (std::size_t kind = 0; kind < kNumSpanKinds; ++kind)
+        mean.share[kind] += rank.share[kind] / timeline.num_ranks;
       mean.tail += rank.tail / timeline.num_ranks;
       mean.link_busy += rank.link_busy / timeline.num_ranks;
     }

@@ -113,11 +113,11 @@ TEST(CopyEngine, RaisesWhenTheCopyIsVisibleAndTheOwnRankAtOnce) {
 }
 
 TEST(CopyEngine, IsNeededForCopies) {
-  expect_error(ErrorKind::internal,
+  expect_error(ErrorKind::usage,
                [] {
                  run({{{.work = {0, 0, Route::copy}, .sends = {{1, 4}}}}, {}}, {});
                },
-               {"rank 0, claim 0 wants a copy engine"});
+               {"the schedule copies", "no copy engine"});
 }
 
 TEST(RankConditions, ALateRankBeginsLateAndOthersWaitForIt) {

@@ -167,7 +167,8 @@ TEST(Simulate, ALaterBurstDelaysNoEarlierOne) {
 
 TEST(Simulate, TheOwnRankSeesItsDataWhenTheStoreHasIssued) {
   // Worker 0 stores locally for 20 ns; worker 1 waits for it.
-  const auto timeline = run({{{.raises = {{0, 0, 1}}, .sends = {{0, 400}}}, {.work = {80, 0}, .waits = {{0, 1}}}}}, 1, 2);
+  const auto timeline =
+      run({{{.raises = {{0, 0, 1}}, .sends = {{0, 400}}}, {.work = {80, 0}, .waits = {{0, 1}}}}}, 1, 2);
   expect_span(spans_of(timeline, 0, 1).at(0), SpanKind::dependency, 0, 20);
 }
 

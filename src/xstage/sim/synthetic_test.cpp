@@ -17,7 +17,8 @@ std::vector<SyntheticRun> read(const TempFolder& folder, const std::string& rows
 
 TEST(SyntheticRuns, RowsAreRead) {
   const TempFolder folder;
-  const auto runs = read(folder, "nvlink,132,4096,768,64,lag:8,static,307.5,140.25\nhost,16,7168,3072,16,alternate,counter,1e3,2\n");
+  const auto runs =
+      read(folder, "nvlink,132,4096,768,64,lag:8,static,307.5,140.25\nhost,16,7168,3072,16,alternate,counter,1e3,2\n");
   ASSERT_EQ(runs.size(), 2u);
   EXPECT_EQ(runs[0].dst, "nvlink");
   EXPECT_EQ(runs[0].num_sms, 132);
@@ -45,12 +46,14 @@ TEST(SyntheticRuns, WhatIsWrongIsNamedWithItsLine) {
   refuse("nvlink,132,4096,768,64,lag:8,static,1,nan", {"runs.csv:2", "local_us"});
   refuse("nvlink,132,4096", {"runs.csv:2"});
   expect_usage_error([&] { read(folder, ""); }, {"runs.csv", "rows below the header"});
-  expect_usage_error([&] { read_synthetic_runs(folder.write("other.csv", "dst,us\nnvlink,1\n")); }, {"other.csv", "num_sms"});
+  expect_usage_error([&] { read_synthetic_runs(folder.write("other.csv", "dst,us\nnvlink,1\n")); },
+                     {"other.csv", "num_sms"});
   expect_usage_error([&] { read_synthetic_runs(folder / "none.csv"); }, {"none.csv"});
 }
 
 TEST(SyntheticProblem, IsAScheduleThatPassesTheCheck) {
-  const SyntheticProblem problem({.hidden = 512, .intermediate = 192, .num_blocks = 5, .linear1_bytes = 8, .linear2_bytes = 16});
+  const SyntheticProblem problem(
+      {.hidden = 512, .intermediate = 192, .num_blocks = 5, .linear1_bytes = 8, .linear2_bytes = 16});
   EXPECT_EQ(problem.counts().linear1_tiles, 3);
   EXPECT_EQ(problem.counts().linear2_tiles, 4);
   for (const auto* order : {"serial", "waves:2", "alternate:3", "lag:1", "lag:2"}) {
