@@ -154,6 +154,14 @@ TEST(CopyEngine, TakesOneTransferAfterTheOther) {
   EXPECT_NEAR(waited_until(timeline, 1, 1), 10 + 2 * (4 + 80) + 7, 1e-9);
 }
 
+TEST(CopyEngine, RaisesAtTheOwnRankAtOnce) {
+  LooseTask copy = copies(400, 0);
+  copy.raises.push_back({0, 0, 1});
+  const auto timeline = simulate_by_hand({{copy, waits_for(0)}, {waits_for(0)}}, 1, with_copy_engine(roomy()), {2});
+  EXPECT_NEAR(waited_until(timeline, 0, 1), 10, 1e-9);
+  EXPECT_NEAR(waited_until(timeline, 1), 10 + 4 + 200 + 7, 1e-9);
+}
+
 TEST(CopyEngine, DrainsThroughTheLinkOfTheStores) {
   // The copy's last byte enters at 12 ns behind 180 B of the store, of which 18 B have drained; the store's at 23 ns.
   LooseTask copy = copies(400, 0), store{.raises = {{1, 1, 1}}, .sends = {{1, 400}}};
