@@ -1,25 +1,76 @@
 #include "xstage/mem/world.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
+#include <chrono>
 #include <cstring>
-#include <exception>
-#include <mutex>
 #include <thread>
-#include <vector>
 
 #include "xstage/core/error.hpp"
-#include "xstage/core/units.hpp"
 
 namespace xs {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+std::size_t whole_pages(std::size_t bytes) { return ceil_div(std::max<std::size_t>(bytes, 1), kPage) * kPage; }
+
+// What a world is, at the head of its memory: a line for itself and one for every region.
+std::string description(const Layout& layout, int num_ranks) {
+  auto text = fmt::format("xstage world 1 of {} ranks\n", num_ranks);
+  for (std::size_t i = 0; i < layout.num_regions(); ++i) {
+    text += fmt::format("region {} of {} bytes\n", layout.name({i}), layout.bytes({i}));
+  }
+  return text;
+}
+
+std::size_t head_bytes(const Layout& layout, int num_ranks) {
+  return whole_pages(description(layout, num_ranks).size() + 1);
+}
+
+std::size_t world_bytes(const Layout& layout, int num_ranks) {
+  require(num_ranks >= 1, "ranks must be at least 1, found {}", num_ranks);
+  const std::size_t rank_bytes = whole_pages(layout.total_bytes());
+  const std::size_t head = head_bytes(layout, num_ranks);
+  const std::size_t most = (~std::size_t{0} >> 1) - head;  // a mapping's size, and a file's, is signed
+  if (rank_bytes > most / static_cast<std::size_t>(num_ranks)) {
+    fail(ErrorKind::unavailable, "{} ranks need {} bytes of symmetric memory each; no machine has that", num_ranks,
+         rank_bytes);
+  }
+  return head + rank_bytes * static_cast<std::size_t>(num_ranks);
+}
+
+Memory memory_of(const Layout& layout, int num_ranks, RanksAre ranks) {
+  const auto bytes = world_bytes(layout, num_ranks);
+  try {
+    return ranks == RanksAre::threads ? Memory::of_process(bytes) : Memory::of_processes(bytes);
+  } catch (const Error& error) {
+    fail(error.kind(), "{} ranks with {} bytes of symmetric memory each: {}", num_ranks, layout.total_bytes(),
+         error.what());
+  }
+}
+
+// The first line in which two descriptions differ.
+std::pair<std::string, std::string> difference(std::string_view mine, std::string_view theirs) {
+  const auto next_line = [](std::string_view& text) {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    return std::string(line.empty() ? "nothing" : line);
+  };
+  while (true) {
+    const auto a = next_line(mine), b = next_line(theirs);
+    if (a != b) return {a, b};
+  }
+}
+
+}  // namespace
 
 int Rank::num_ranks() const { return world_->num_ranks(); }
 
 std::span<std::byte> Rank::mapped(int peer, RegionId region) const {
   const auto& layout = world_->layout_;
-  std::byte* base = world_->memory_.get() + static_cast<std::size_t>(peer) * world_->stride_;
-  return {base + layout.offset(region), layout.bytes(region)};
+  const auto memory = world_->memory_.bytes();
+  const auto parts = world_->stride_ * static_cast<std::size_t>(world_->num_ranks_ - peer);
+  return memory.subspan(memory.size() - parts + layout.offset(region), layout.bytes(region));
 }
 
 void Rank::put(int peer, RegionId region, std::size_t offset, std::span<const std::byte> source) const {
@@ -31,44 +82,54 @@ void Rank::put(int peer, RegionId region, std::size_t offset, std::span<const st
   if (!source.empty()) std::memcpy(target.data() + offset, source.data(), source.size());
 }
 
-void World::Unmap::operator()(std::byte* memory) const { ::munmap(memory, bytes); }
-
-World::World(Layout layout, int num_ranks) : layout_(std::move(layout)), num_ranks_(num_ranks) {
-  require(num_ranks >= 1, "ranks must be at least 1, found {}", num_ranks);
-  constexpr std::size_t kPage = 4096;
-  stride_ = ceil_div(std::max<std::size_t>(layout_.total_bytes(), 1), kPage) * kPage;
-  const std::size_t bytes = stride_ * static_cast<std::size_t>(num_ranks);
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    fail(ErrorKind::unavailable,
-         "{} ranks need {} bytes of symmetric memory each, {} in all, and this machine gave none", num_ranks, stride_,
-         bytes);
+std::optional<int> Rank::gone_peer() const {
+  if (world_->ranks_are() == RanksAre::threads) return {};
+  for (int peer = 0; peer < num_ranks(); ++peer) {
+    if (peer != rank_ && !world_->memory_.is_taken(peer)) return peer;
   }
-  memory_ = {static_cast<std::byte*>(memory), Unmap{bytes}};
+  return {};
 }
 
-void run_ranks(const World& world, const std::function<void(Rank)>& body) {
-  std::mutex mutex;
-  std::exception_ptr first;
-  bool echo = false;
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < world.num_ranks(); ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        body(world.rank(rank));
-      } catch (const Error& error) {
-        // A rank that gave up waiting only echoes what another one met.
-        const std::lock_guard lock(mutex);
-        const bool cause = error.kind() != ErrorKind::timeout;
-        if (!first || (cause && echo)) first = std::current_exception(), echo = !cause;
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        first = std::current_exception(), echo = false;
-      }
-    });
+World::World(Layout layout, int num_ranks, Memory memory)
+    : layout_(std::move(layout)),
+      num_ranks_(num_ranks),
+      stride_(whole_pages(layout_.total_bytes())),
+      memory_(std::move(memory)) {}
+
+World::World(Layout layout, int num_ranks, RanksAre ranks)
+    : World(layout, num_ranks, memory_of(layout, num_ranks, ranks)) {
+  const auto text = description(layout_, num_ranks_);
+  std::memcpy(memory_.bytes().data(), text.data(), text.size());
+}
+
+World World::join(const std::string& path, Layout layout, int num_ranks, int rank, Nanos timeout) {
+  require(rank >= 0 && rank < num_ranks, "rank {} of {} does not exist", rank, num_ranks);
+  auto memory = Memory::join(path);
+  const auto mine = description(layout, num_ranks);
+  const auto* head = reinterpret_cast<const char*>(memory.bytes().data());
+  const std::string_view theirs(head, ::strnlen(head, memory.bytes().size()));
+  if (theirs != mine || memory.bytes().size() != world_bytes(layout, num_ranks)) {
+    const auto [here, there] = difference(mine, theirs);
+    fail(ErrorKind::usage, "rank {} has {}, its world {} has {}; all ranks need the same shape, dtype and capacity",
+         rank, here, path, there);
   }
-  threads.clear();
-  if (first) std::rethrow_exception(first);
+  World world(std::move(layout), num_ranks, std::move(memory));
+  require(world.become(rank), "rank {} of {} is there already", rank, path);
+
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::nanoseconds(static_cast<std::int64_t>(timeout.value));
+  std::vector<int> missing;
+  while (true) {
+    missing.clear();
+    for (int peer = 0; peer < num_ranks; ++peer) {
+      if (peer != rank && !world.memory_.is_taken(peer)) missing.push_back(peer);
+    }
+    if (missing.empty()) return world;
+    if (std::chrono::steady_clock::now() >= deadline) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  fail(ErrorKind::timeout, "rank {} waited {:.3f} s for rank {} to join {}", rank, timeout.value * 1e-9,
+       fmt::join(missing, ", "), path);
 }
 
 }  // namespace xs

@@ -1,21 +1,25 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <memory>
+#include <optional>
 #include <span>
+#include <string>
 
+#include "xstage/core/units.hpp"
 #include "xstage/mem/layout.hpp"
+#include "xstage/mem/memory.hpp"
 
 // Ranks and the memory they share.
 //
 // Every rank has one symmetric buffer with the same layout. A host operator reads and writes its own part and reaches
-// a peer only through put() and signal/'s raise(), so that it does not see what carries the bytes. Here ranks are
-// threads of one process.
+// a peer only through put() and signal/'s raise(), so that it does not see what carries the bytes. Ranks are threads
+// of one process or processes of one machine.
 
 namespace xs {
 
 class World;
+
+enum class RanksAre { threads, processes };
 
 // One rank's view of its world. Cheap to copy; the world must outlive it.
 class Rank {
@@ -36,6 +40,9 @@ class Rank {
   // Throws Error(usage) when the bytes do not fit.
   void put(int peer, RegionId region, std::size_t offset, std::span<const std::byte> source) const;
 
+  // A peer whose process has ended, the lowest; none while all live. A system call per peer.
+  std::optional<int> gone_peer() const;
+
   // For signal/ only: the peer's region as this rank sees it.
   std::span<std::byte> mapped(int peer, RegionId region) const;
 
@@ -48,27 +55,32 @@ class Rank {
 
 class World {
  public:
-  // Zeroed memory for every rank. Throws Error(unavailable) that names the bytes when there is not enough.
-  World(Layout layout, int num_ranks);
+  // Zeroed memory for every rank. Throws Error(unavailable) that names the bytes when there is not enough. Ranks that
+  // are processes are started by run_ranks(), or join() on their own.
+  World(Layout layout, int num_ranks, RanksAre ranks = RanksAre::threads);
+
+  // Rank `rank` of a world that another process of this user made, found by its path(). Returns when all ranks are
+  // there. Throws Error(usage) when layouts or numbers of ranks differ (it names the region) or the rank is there
+  // already, Error(timeout) that names the ranks which did not come.
+  static World join(const std::string& path, Layout layout, int num_ranks, int rank, Nanos timeout);
 
   int num_ranks() const { return num_ranks_; }
   const Layout& layout() const { return layout_; }
+  RanksAre ranks_are() const { return memory_.is_shared() ? RanksAre::processes : RanksAre::threads; }
   Rank rank(int rank) const { return {*this, rank}; }
+  // Where other processes find it while this one lives; empty if ranks are threads.
+  const std::string& path() const { return memory_.path(); }
+
+  // This process is rank `rank` from now on until it ends. False: another one is.
+  bool become(int rank) const { return memory_.take_seat(rank); }
 
  private:
   friend class Rank;
-  struct Unmap {
-    std::size_t bytes;
-    void operator()(std::byte* memory) const;
-  };
+  World(Layout layout, int num_ranks, Memory memory);
   Layout layout_;
   int num_ranks_;
   std::size_t stride_;
-  std::unique_ptr<std::byte, Unmap> memory_;
+  Memory memory_;  // what it is, for those who join | a part per rank
 };
-
-// Runs `body` once per rank, each on a thread of its own, and returns when all have ended. Rethrows the error of the
-// rank that failed first; a timeout only when no rank failed otherwise.
-void run_ranks(const World& world, const std::function<void(Rank)>& body);
 
 }  // namespace xs

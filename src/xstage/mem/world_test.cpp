@@ -1,12 +1,15 @@
 #include "xstage/mem/world.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <atomic>
-#include <cstring>
+#include <algorithm>
+#include <filesystem>
 #include <vector>
 
-#include "xstage/core/error.hpp"
+#include "xstage/core/test_support.hpp"
 
 namespace xs {
 namespace {
@@ -84,20 +87,75 @@ TEST(World, MoreMemoryThanThereIsNamesTheBytes) {
   }
 }
 
-TEST(World, RunRanksRunsEveryRankOnceAndRethrowsTheCause) {
-  const World world(Layout{}, 5);
-  std::atomic<int> seen = 0;
-  run_ranks(world, [&](Rank rank) { seen += 1 << (4 * rank.rank()); });
-  EXPECT_EQ(seen, 0x11111);
-  try {
-    run_ranks(world, [](Rank rank) {
-      if (rank.rank() == 3) fail(ErrorKind::usage, "the cause");
-      fail(ErrorKind::timeout, "an echo");
-    });
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "the cause");
+TEST(World, ProcessesFindNoMoreMemoryThanShmHasAndAreToldHowToGetIt) {
+  Layout layout;
+  layout.add("huge", std::size_t{1} << 45);
+  expect_error(ErrorKind::unavailable, [&] { World(layout, 2, RanksAre::processes); },
+               {std::to_string(std::size_t{1} << 45), "/dev/shm has", "--shm-size"});
+}
+
+// As another program would, by path. The test is rank 0 and, in a process of its own, rank 1.
+int join_status(const World& world, const Layout& layout, int num_ranks, int rank, ErrorKind expected) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    try {
+      World::join(world.path(), layout, num_ranks, rank, Nanos{20e6});
+      ::_exit(0);
+    } catch (const Error& error) {
+      ::_exit(error.kind() == expected ? 10 : 11);
+    }
   }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+TEST(World, AProcessJoinsByPathWhenEverythingAgreesAndAllAreThere) {
+  Layout layout;
+  layout.add("rows", 4096);
+  const World world(layout, 2, RanksAre::processes);
+  EXPECT_EQ(join_status(world, layout, 2, 1, ErrorKind::timeout), 10) << "rank 0 is not there";
+  ASSERT_TRUE(world.become(0));
+  EXPECT_EQ(join_status(world, layout, 2, 1, ErrorKind::timeout), 0);
+  EXPECT_EQ(join_status(world, layout, 2, 0, ErrorKind::usage), 10) << "rank 0 is there already";
+  EXPECT_EQ(join_status(world, layout, 3, 1, ErrorKind::usage), 10) << "another number of ranks";
+}
+
+TEST(World, ARankWithAnotherCapacityIsToldWhichRegionDiffers) {
+  Layout layout, other;
+  for (auto* one : {&layout, &other}) one->add("counts", 64);
+  layout.add("rows", 4096);
+  other.add("rows", 8192);
+  const World world(layout, 2, RanksAre::processes);
+  expect_usage_error([&] { World::join(world.path(), other, 2, 1, Nanos{1e6}); },
+                     {"rank 1", "region rows of 8192 bytes", "region rows of 4096 bytes"});
+  expect_usage_error([&] { World::join(world.path(), layout, 4, 1, Nanos{1e6}); }, {"of 4 ranks", "of 2 ranks"});
+}
+
+TEST(World, WhatIsNoWorldIsNotJoined) {
+  const TempFolder folder;
+  expect_usage_error([&] { World::join(folder / "none", {}, 1, 0, Nanos{1e6}); }, {"none", "No such file"});
+  folder.write("readable", "text");
+  std::filesystem::permissions(folder / "readable", std::filesystem::perms(0644));
+  expect_usage_error([&] { World::join(folder / "readable", {}, 1, 0, Nanos{1e6}); }, {"mode 600", "644"});
+  folder.write("text", "text");
+  std::filesystem::permissions(folder / "text", std::filesystem::perms(0600));
+  expect_usage_error([&] { World::join(folder / "text", {}, 1, 0, Nanos{1e6}); }, {"has text"});
+}
+
+TEST(World, SharedMemoryIsThisUsersAloneAndHasNoName) {
+  const auto in_shm = [] {
+    const std::filesystem::directory_iterator files("/dev/shm");
+    return std::count_if(begin(files), end(files), [](const auto& file) {
+      return file.path().filename().string().starts_with("xstage");
+    });
+  };
+  const World world(Layout{}, 1, RanksAre::processes);
+  struct stat found {};
+  ASSERT_EQ(::stat(world.path().c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0600u);
+  EXPECT_EQ(found.st_nlink, 0u);
+  EXPECT_EQ(in_shm(), 0);
 }
 
 }  // namespace

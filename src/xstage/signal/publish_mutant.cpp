@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "xstage/mem/run_ranks.hpp"
 #include "xstage/signal/signals.hpp"
 
 int main() {
