@@ -149,7 +149,9 @@ constexpr std::size_t kMostErrorBytes = 4096;  // a pipe holds as many, so that 
   if (world.become(rank)) line.present.write("x");
   line.present.close_writer();
   if (line.begin.read(1).size() == 1) {
-    if (const auto error = error_of(body, world.rank(rank))) {
+    const auto error = error_of(body, world.rank(rank));
+    if (!error) world.leave(rank);
+    if (error) {
       line.error.write(std::string(1, static_cast<char>(error->kind())) +
                        std::string(error->what()).substr(0, kMostErrorBytes - 1));
     }

@@ -88,18 +88,32 @@ TEST_P(RunRanks, AgainAndAgainLeavesNoFileOpen) {
 
 class RunProcesses : public testing::Test {
  protected:
-  static void wait_for_end_of(Rank rank, int lowest) {
-    while (rank.gone_peer() != lowest) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  // Until rank 0 has failed.
+  static void wait_for_rank_0(Rank rank) {
+    while (rank.gone_peer() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   World world_{Layout{}, 4, RanksAre::processes};
 };
 
 TEST_F(RunProcesses, AreProcessesThatKnowWhoIsThere) {
   const pid_t own = ::getpid();
+  expect_usage_error(
+      [&] {
+        run_ranks(world_, [&](Rank rank) {
+          check(::getpid() != own, "the caller's process");
+          if (rank.rank() != 0) return wait_for_rank_0(rank);
+          check(!rank.gone_peer(), "a rank is missing");
+          fail(ErrorKind::usage, "nobody is missing");
+        });
+      },
+      {"nobody is missing"});
+}
+
+TEST_F(RunProcesses, WhoIsDoneIsNotGone) {
   run_ranks(world_, [&](Rank rank) {
-    check(::getpid() != own, "the caller's process");
-    if (rank.rank() != 0) return wait_for_end_of(rank, 0);
-    check(!rank.gone_peer(), "a rank is missing");
+    if (rank.rank() != 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    check(!rank.gone_peer(), "a rank that is done counts as gone");
   });
 }
 
@@ -117,7 +131,7 @@ TEST_F(RunProcesses, ALostRankIsNamedBeforeAllEchoes) {
           ::kill(::getpid(), signal);
         }
         // Rank 0 alone looks for who is missing; the others stay until it has told.
-        if (rank.rank() != 0) return wait_for_end_of(rank, 0);
+        if (rank.rank() != 0) return wait_for_rank_0(rank);
         while (!rank.gone_peer()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         fail(ErrorKind::timeout, "rank {} misses rank {}", rank.rank(), *rank.gone_peer());
       });

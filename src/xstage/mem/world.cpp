@@ -1,6 +1,7 @@
 #include "xstage/mem/world.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -23,8 +24,13 @@ std::string description(const Layout& layout, int num_ranks) {
   return text;
 }
 
+// Behind it, a word per rank: whether it left.
+std::size_t left_offset(const Layout& layout, int num_ranks) {
+  return ceil_div(description(layout, num_ranks).size() + 1, Layout::kAlignment) * Layout::kAlignment;
+}
+
 std::size_t head_bytes(const Layout& layout, int num_ranks) {
-  return whole_pages(description(layout, num_ranks).size() + 1);
+  return whole_pages(left_offset(layout, num_ranks) + static_cast<std::size_t>(num_ranks) * sizeof(std::uint32_t));
 }
 
 std::size_t world_bytes(const Layout& layout, int num_ranks) {
@@ -85,7 +91,8 @@ void Rank::put(int peer, RegionId region, std::size_t offset, std::span<const st
 std::optional<int> Rank::gone_peer() const {
   if (world_->ranks_are() == RanksAre::threads) return {};
   for (int peer = 0; peer < num_ranks(); ++peer) {
-    if (peer != rank_ && !world_->memory_.is_taken(peer)) return peer;
+    // In this order: who ends has left before.
+    if (peer != rank_ && !world_->memory_.is_taken(peer) && std::atomic_ref(world_->left(peer)) == 0) return peer;
   }
   return {};
 }
@@ -94,6 +101,7 @@ World::World(Layout layout, int num_ranks, Memory memory)
     : layout_(std::move(layout)),
       num_ranks_(num_ranks),
       stride_(whole_pages(layout_.total_bytes())),
+      left_offset_(left_offset(layout_, num_ranks)),
       memory_(std::move(memory)) {}
 
 World::World(Layout layout, int num_ranks, RanksAre ranks)
@@ -101,6 +109,18 @@ World::World(Layout layout, int num_ranks, RanksAre ranks)
   const auto text = description(layout_, num_ranks_);
   std::memcpy(memory_.bytes().data(), text.data(), text.size());
 }
+
+std::uint32_t& World::left(int rank) const {
+  return reinterpret_cast<std::uint32_t*>(memory_.bytes().data() + left_offset_)[rank];
+}
+
+bool World::become(int rank) const {
+  if (!memory_.take_seat(rank)) return false;
+  std::atomic_ref(left(rank)) = 0;
+  return true;
+}
+
+void World::leave(int rank) const { std::atomic_ref(left(rank)) = 1; }
 
 World World::join(const std::string& path, Layout layout, int num_ranks, int rank, Nanos timeout) {
   require(rank >= 0 && rank < num_ranks, "rank {} of {} does not exist", rank, num_ranks);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,7 +41,7 @@ class Rank {
   // Throws Error(usage) when the bytes do not fit.
   void put(int peer, RegionId region, std::size_t offset, std::span<const std::byte> source) const;
 
-  // A peer whose process has ended, the lowest; none while all live. A system call per peer.
+  // A peer whose process ended without leaving, the lowest; none while all are well. A system call per peer.
   std::optional<int> gone_peer() const;
 
   // For signal/ only: the peer's region as this rank sees it.
@@ -72,15 +73,19 @@ class World {
   const std::string& path() const { return memory_.path(); }
 
   // This process is rank `rank` from now on until it ends. False: another one is.
-  bool become(int rank) const { return memory_.take_seat(rank); }
+  bool become(int rank) const;
+  // It is done: who still waits for others need not worry when its process ends. A rank that fails does not leave.
+  void leave(int rank) const;
 
  private:
   friend class Rank;
   World(Layout layout, int num_ranks, Memory memory);
+  std::uint32_t& left(int rank) const;
   Layout layout_;
   int num_ranks_;
   std::size_t stride_;
-  Memory memory_;  // what it is, for those who join | a part per rank
+  std::size_t left_offset_;
+  Memory memory_;  // what it is, for those who join | who left | a part per rank
 };
 
 }  // namespace xs
