@@ -163,8 +163,8 @@ constexpr std::size_t kMostErrorBytes = 4096;  // a pipe holds as many, so that 
 std::optional<Error> lost(int rank, pid_t pid, int status) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   if (WIFEXITED(status)) {
-    return Error(ErrorKind::internal, fmt::format("rank {} (process {}) ended itself with exit code {}", rank, pid,
-                                                  WEXITSTATUS(status)));
+    return Error(ErrorKind::internal,
+                 fmt::format("rank {} (process {}) ended itself with exit code {}", rank, pid, WEXITSTATUS(status)));
   }
   const int signal = WTERMSIG(status);
   const bool from_outside = signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;

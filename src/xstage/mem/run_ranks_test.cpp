@@ -30,8 +30,7 @@ class RunRanks : public testing::TestWithParam<RanksAre> {
     EXPECT_EQ(errno, ECHILD);
   }
   void put(Rank rank, int peer, int value) const {
-    rank.put(peer, words_, static_cast<std::size_t>(rank.rank()) * sizeof(int),
-             std::as_bytes(std::span(&value, 1)));
+    rank.put(peer, words_, static_cast<std::size_t>(rank.rank()) * sizeof(int), std::as_bytes(std::span(&value, 1)));
   }
   int word(int rank, int source) const {
     return world_.rank(rank).local_as<int>(words_)[static_cast<std::size_t>(source)];
@@ -42,9 +41,8 @@ class RunRanks : public testing::TestWithParam<RanksAre> {
   World world_;
 };
 
-INSTANTIATE_TEST_SUITE_P(As, RunRanks, testing::Values(RanksAre::threads, RanksAre::processes), [](const auto& one) {
-  return one.param == RanksAre::threads ? "threads" : "processes";
-});
+INSTANTIATE_TEST_SUITE_P(As, RunRanks, testing::Values(RanksAre::threads, RanksAre::processes),
+                         [](const auto& one) { return one.param == RanksAre::threads ? "threads" : "processes"; });
 
 TEST_P(RunRanks, RunsEveryRankOnceAndTheCallerSeesWhatTheyPut) {
   run_ranks(world_, [&](Rank rank) {
@@ -67,14 +65,13 @@ TEST_P(RunRanks, RethrowsTheCauseAndNotItsEcho) {
 }
 
 TEST_P(RunRanks, WhatIsNoErrorOfOursNamesItsRank) {
-  expect_error(
-      ErrorKind::internal,
-      [&] {
-        run_ranks(world_, [](Rank rank) {
-          if (rank.rank() == 2) throw std::out_of_range("beyond the end");
-        });
-      },
-      {"rank 2", "beyond the end"});
+  expect_error(ErrorKind::internal,
+               [&] {
+                 run_ranks(world_, [](Rank rank) {
+                   if (rank.rank() == 2) throw std::out_of_range("beyond the end");
+                 });
+               },
+               {"rank 2", "beyond the end"});
 }
 
 TEST_P(RunRanks, AgainAndAgainLeavesNoFileOpen) {
@@ -142,14 +139,13 @@ TEST_F(RunProcesses, ALostRankIsNamedBeforeAllEchoes) {
 }
 
 TEST_F(RunProcesses, ARankThatEndsTheProcessIsNoSuccess) {
-  expect_error(
-      ErrorKind::internal,
-      [&] {
-        run_ranks(world_, [](Rank rank) {
-          if (rank.rank() == 1) ::_exit(7);
-        });
-      },
-      {"rank 1", "exit code 7"});
+  expect_error(ErrorKind::internal,
+               [&] {
+                 run_ranks(world_, [](Rank rank) {
+                   if (rank.rank() == 1) ::_exit(7);
+                 });
+               },
+               {"rank 1", "exit code 7"});
 }
 
 // However the caller ends: nobody computes on for it.

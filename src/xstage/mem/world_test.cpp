@@ -146,9 +146,8 @@ TEST(World, WhatIsNoWorldIsNotJoined) {
 TEST(World, SharedMemoryIsThisUsersAloneAndHasNoName) {
   const auto in_shm = [] {
     const std::filesystem::directory_iterator files("/dev/shm");
-    return std::count_if(begin(files), end(files), [](const auto& file) {
-      return file.path().filename().string().starts_with("xstage");
-    });
+    return std::count_if(begin(files), end(files),
+                         [](const auto& file) { return file.path().filename().string().starts_with("xstage"); });
   };
   const World world(Layout{}, 1, RanksAre::processes);
   struct stat found {};

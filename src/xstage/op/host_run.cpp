@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "xstage/core/error.hpp"
-#include "xstage/core/random.hpp"
 
 namespace xs {
 namespace {
@@ -63,9 +62,8 @@ class RankRun {
       const Nanos begin = now();
       for (const auto& wait : schedule_.waits[claim]) signals_.wait(wait.flag, wait.count);
       const Nanos ready = now();
-      delay(claim, 0);
+      signals_.step();
       body_(task, worker);
-      delay(claim, 1);
       for (const auto& raise : schedule_.raises[claim]) signals_.raise(raise.rank, raise.flag, raise.add);
       const Nanos end = now();
       log_.executed[claim] = task;
@@ -75,13 +73,6 @@ class RankRun {
       if (!schedule_.waits[claim].empty()) span(SpanKind::dependency, begin, ready);
       span(SpanKind::compute, ready, end);
     }
-  }
-
-  void delay(std::size_t claim, std::uint64_t phase) const {
-    if (options_.max_delay <= Nanos{0}) return;
-    const RandomKey key{options_.delay_seed, static_cast<std::uint64_t>(rank_.rank())};
-    const double nanos = options_.max_delay.value * key.uniform(2 * claim + phase);
-    std::this_thread::sleep_for(std::chrono::nanoseconds(static_cast<std::int64_t>(nanos)));
   }
 
   const RankSchedule& schedule_;

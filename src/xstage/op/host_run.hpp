@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -16,12 +15,8 @@ namespace xs {
 struct HostRunOptions {
   int workers_per_rank = 1;  // threads
   Claim claim = Claim::counter;
-  SignalOptions signals;  // flag names are filled in by the operator
+  SignalOptions signals;  // flag names are filled in by the operator; a task is a step of its faults, too
   int repeats = 1;        // layers through the same world, one epoch each
-  // Tests: every task sleeps up to max_delay before its body and again before its raises, by a hash of delay_seed,
-  // rank and claim.
-  Nanos max_delay{0};
-  std::uint64_t delay_seed = 0;
 };
 
 // What one rank did, by claim index.

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "xstage/core/error.hpp"
+#include "xstage/mem/run_ranks.hpp"
 
 namespace xs {
 namespace {
@@ -46,7 +47,7 @@ TEST(HostRun, WaitsOrderTasksOverWorkersAndClaims) {
       HostRunOptions options;
       options.claim = claim;
       options.workers_per_rank = workers;
-      options.max_delay = Nanos{50e3};
+      options.signals.faults.max_delay = Nanos{50e3};
       std::int64_t next = 0;  // not atomic: the waits alone order the bodies
       const auto log = run(schedule, options, [&](const Task& task, int) { ASSERT_EQ(task.block, next++); });
       EXPECT_EQ(next, 60);
@@ -58,7 +59,7 @@ TEST(HostRun, WaitsOrderTasksOverWorkersAndClaims) {
 TEST(HostRun, SpansOfAWorkerDoNotOverlap) {
   HostRunOptions options;
   options.workers_per_rank = 3;
-  options.max_delay = Nanos{20e3};
+  options.signals.faults.max_delay = Nanos{20e3};
   const auto log = run(chain(40), options, [](const Task&, int) {});
   std::vector<Nanos> end(3);
   for (const auto& span : log.spans) {

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <sstream>
+#include <vector>
 
 #include "xstage/core/error.hpp"
 
@@ -18,11 +20,27 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kReasonBytes = 480;
+constexpr std::size_t kTermsBytes = 2048;
+
+// How often a sleeping waiter looks whether its peers are still there.
+constexpr auto kLookForPeers = std::chrono::milliseconds(20);
 
 // How far `word` is past `target`; negative: not reached. Signed, so that a wrap of the epoch does not matter.
 std::int64_t ahead(Word word, Word target) { return static_cast<std::int64_t>(word - target); }
 
 Word armed(std::uint32_t epoch) { return Word{epoch} << 32; }
+
+// A line per term in which two ranks differ.
+std::string difference(const std::string& first, int first_rank, const std::string& other, int other_rank) {
+  std::istringstream mine(first), theirs(other);
+  std::string text;
+  for (std::string a, b; mine || theirs;) {
+    if (!std::getline(mine, a)) a = "nothing";
+    if (!std::getline(theirs, b)) b = "nothing";
+    if (a != b) text += fmt::format(" rank {} has {}, rank {} has {}.", first_rank, a, other_rank, b);
+  }
+  return text;
+}
 
 // Sleeps until `bell` differs from `seen`, a ring, or `timeout`; may return for no reason.
 void sleep_on(Bell& bell, Bell seen, std::chrono::nanoseconds timeout) {
@@ -35,10 +53,12 @@ void sleep_on(Bell& bell, Bell seen, std::chrono::nanoseconds timeout) {
 
 // At the head of every rank's region.
 struct Signals::Control {
-  alignas(128) Bell rings;    // grows with every raise to this rank
-  Bell sleepers;              // threads that sleep on it
-  alignas(128) Word aborted;  // 0, or 1 + the rank that gave up
-  char reason[kReasonBytes];  // written by that rank before
+  alignas(128) Bell rings;           // grows with every raise to this rank
+  Bell sleepers;                     // threads that sleep on it
+  alignas(128) Word aborted;         // 0, or 1 + the rank that gave up
+  char reason[kReasonBytes];         // written by that rank before
+  alignas(128) std::uint32_t epoch;  // of this rank when it called reset()
+  char terms[kTermsBytes];           // of this rank when it called agree()
 };
 
 std::string WaitReport::text() const {
@@ -46,33 +66,51 @@ std::string WaitReport::text() const {
                      seen);
 }
 
-// Region: Control | two banks of counters | arrivals at the closing barrier, one word per source rank.
+// Region: Control | two banks of counters | a word per source rank for barriers, and one for resets.
 RegionId Signals::reserve(Layout& layout, int num_flags, int num_ranks) {
-  const auto words = 2 * static_cast<std::size_t>(num_flags) + static_cast<std::size_t>(num_ranks);
+  const auto words = 2 * (static_cast<std::size_t>(num_flags) + static_cast<std::size_t>(num_ranks));
   return layout.add("signals", sizeof(Control) + words * sizeof(Word));
 }
 
 Signals::Signals(Rank rank, RegionId region, int num_flags, SignalOptions options)
-    : rank_(rank), region_(region), num_flags_(num_flags), options_(std::move(options)), epoch_(options_.first_epoch) {
-  // Peers may raise as soon as they run, so the owner must not reset a bank: both are armed by adding the base of the
-  // epoch to what is there (zero, or the raises that were faster).
-  for (int flag = 0; flag < num_flags_; ++flag) {
-    for (const auto epoch : {epoch_, epoch_ + 1}) release_add(counter(rank_.rank(), flag, epoch), armed(epoch));
-  }
+    : rank_(rank),
+      region_(region),
+      num_flags_(num_flags),
+      options_(std::move(options)),
+      faults_(std::make_unique<FaultInjector>(options_.faults, rank.rank())),
+      epoch_(options_.first_epoch) {
+  // Peers may raise as soon as they run, so the owner must not set a bank: all is armed by adding its start to what is
+  // there (zero, or the raises that were faster).
+  arm(epoch_, [](Word& word, Word value) { release_add(word, value); });
 }
 
 Signals::Control& Signals::control(int rank) const {
   return *reinterpret_cast<Control*>(rank_.mapped(rank, region_).data());
 }
 
+Word* Signals::words(int rank) const {
+  return reinterpret_cast<Word*>(rank_.mapped(rank, region_).data() + sizeof(Control));
+}
+
 Word& Signals::counter(int rank, int flag, std::uint32_t epoch) const {
-  auto* words = reinterpret_cast<Word*>(rank_.mapped(rank, region_).data() + sizeof(Control));
-  return words[(epoch % 2) * static_cast<std::size_t>(num_flags_) + static_cast<std::size_t>(flag)];
+  return words(rank)[(epoch % 2) * static_cast<std::size_t>(num_flags_) + static_cast<std::size_t>(flag)];
 }
 
 Word& Signals::arrival(int rank, int source) const {
-  auto* words = reinterpret_cast<Word*>(rank_.mapped(rank, region_).data() + sizeof(Control));
-  return words[2 * static_cast<std::size_t>(num_flags_) + static_cast<std::size_t>(source)];
+  return words(rank)[2 * static_cast<std::size_t>(num_flags_) + static_cast<std::size_t>(source)];
+}
+
+Word& Signals::resetting(int rank, int source) const { return arrival(rank, rank_.num_ranks() + source); }
+
+// All of this rank's flags: the bank of `epoch`, that of the next, and the barriers' words.
+void Signals::arm(std::uint32_t epoch, void (*put)(Word& word, Word value)) {
+  for (int flag = 0; flag < num_flags_; ++flag) {
+    for (const auto one : {epoch, epoch + 1}) put(counter(rank_.rank(), flag, one), armed(one));
+  }
+  for (int source = 0; source < rank_.num_ranks(); ++source) {
+    put(arrival(rank_.rank(), source), options_.first_arrival);
+  }
+  num_barriers_ = 0;
 }
 
 void Signals::ring(int rank) const {
@@ -85,6 +123,9 @@ void Signals::ring(int rank) const {
 
 void Signals::raise(int peer, int flag, std::int64_t amount) {
   check(flag >= 0 && flag < num_flags_, "raise: flag {} of {} does not exist", flag, num_flags_);
+  throw_if_aborted();
+  step();
+  if (faults_->drops_raise()) return;
   // publishes: this thread's puts and writes; to: acquire_load in wait_for(); release, system scope.
   release_add(counter(peer, flag, epoch_), static_cast<Word>(amount));
   ring(peer);
@@ -92,57 +133,96 @@ void Signals::raise(int peer, int flag, std::int64_t amount) {
 
 void Signals::wait(int flag, std::int64_t count) {
   check(flag >= 0 && flag < num_flags_, "wait: flag {} of {} does not exist", flag, num_flags_);
+  step();
   Word& word = counter(rank_.rank(), flag, epoch_);
-  wait_for(word, armed(epoch_) + static_cast<Word>(count), [&] {
+  wait_for(word, armed(epoch_) + static_cast<Word>(count), options_.timeout, Poison::throws, [&] {
     const auto name = options_.flag_name ? options_.flag_name(flag) : fmt::format("flag {}", flag);
     return WaitReport{name, rank_.rank(), count, ahead(relaxed_load(word), armed(epoch_)), Nanos{0}};
   });
 }
 
-void Signals::wait_for(Word& word, Word target, const std::function<WaitReport()>& report) {
+void Signals::wait_for(Word& word, Word target, Nanos timeout, Poison poison,
+                       const std::function<WaitReport()>& report) {
   // acquires: what release_add() and release_store() of the raises published; acquire, system scope.
   const auto reached = [&] { return ahead(acquire_load(word), target) >= 0; };
-  if (reached()) return;
   Control& own = control(rank_.rank());
+  const auto poisoned = [&] { return poison == Poison::throws && relaxed_load(own.aborted) != 0; };
+  if (poisoned()) throw_aborted();
+  if (reached()) return;
   const auto begin = Clock::now();
   constexpr auto kSpin = std::chrono::microseconds(1);  // many ranks share few cores: a spinner takes a core from the
                                                         // rank it waits for
   while (Clock::now() - begin < kSpin) {
     if (reached()) return;
   }
-  const auto deadline = begin + std::chrono::nanoseconds(static_cast<std::int64_t>(options_.timeout.value));
+  const auto give_up = [&](const std::string& why) {
+    auto missed = report();
+    missed.since = Nanos{static_cast<double>(std::chrono::nanoseconds(Clock::now() - begin).count())};
+    abort(missed.text() + why);
+    if (poison == Poison::throws) throw_aborted();
+    fail(ErrorKind::timeout, "{}", missed.text() + why);  // the abort word still holds what the reset is for
+  };
+  const auto deadline = begin + std::chrono::nanoseconds(static_cast<std::int64_t>(timeout.value));
+  auto next_look = begin + kLookForPeers;
   while (true) {
     ordered_add(own.sleepers, 1);
     const Bell rings = ordered_load(own.rings);
     const bool done = reached();
-    const bool aborted = acquire_load(own.aborted) != 0;
-    const auto left = deadline - Clock::now();
+    const bool aborted = poisoned();
+    const auto left = std::min(deadline, next_look) - Clock::now();
     if (!done && !aborted && left.count() > 0) sleep_on(own.rings, rings, left);
     ordered_add(own.sleepers, static_cast<Bell>(-1));
     if (done) return;
     if (aborted) throw_aborted();
-    if (left.count() <= 0) {
-      auto expired = report();
-      expired.since = Nanos{static_cast<double>(std::chrono::nanoseconds(Clock::now() - begin).count())};
-      abort(expired.text());
-      throw_aborted();
+    const auto now = Clock::now();
+    if (now >= next_look) {
+      next_look = now + kLookForPeers;
+      const auto gone = rank_.gone_peer();
+      // What it raised before it went counts, and who gave up before it explains more.
+      if (gone && !reached() && !poisoned()) give_up(fmt::format("; the process of rank {} is gone", *gone));
     }
+    if (now >= deadline && !reached()) give_up("");
   }
 }
 
-void Signals::close_epoch() {
+WaitReport Signals::missing(const char* meeting, int source) const {
+  return {fmt::format("{}, arrival of rank {}", meeting, source), rank_.rank(), 1, 0, Nanos{0}};
+}
+
+void Signals::barrier(const char* name) {
+  throw_if_aborted();
   for (int peer = 0; peer < rank_.num_ranks(); ++peer) {
-    // publishes: all that this rank read and wrote in the epoch; to: the wait below on `peer`; release, system scope.
+    // publishes: all that this rank read and wrote before; to: the wait below on `peer`; release, system scope.
     release_add(arrival(peer, rank_.rank()), 1);
     ring(peer);
   }
+  ++num_barriers_;
   for (int source = 0; source < rank_.num_ranks(); ++source) {
-    Word& word = arrival(rank_.rank(), source);
-    wait_for(word, num_closed_ + 1, [&] {
-      return WaitReport{fmt::format("closing barrier, arrival of rank {}", source), rank_.rank(), 1, 0, Nanos{0}};
-    });
+    wait_for(arrival(rank_.rank(), source), options_.first_arrival + num_barriers_, barrier_timeout(), Poison::throws,
+             [&] { return missing(name, source); });
   }
-  ++num_closed_;
+}
+
+void Signals::agree(std::span<const Term> terms) {
+  std::string own;
+  for (const auto& term : terms) own += term.name + " " + term.value + "\n";
+  check(own.size() < kTermsBytes, "agree: {} bytes of terms, {} fit", own.size(), kTermsBytes);
+  own.copy(control(rank_.rank()).terms, own.size());
+  control(rank_.rank()).terms[own.size()] = '\0';
+  step();
+  barrier("agreement");
+  std::vector<std::string> all;
+  for (int rank = 0; rank < rank_.num_ranks(); ++rank) all.emplace_back(control(rank).terms);
+  barrier("agreement");  // nobody overwrites terms that others still read
+  std::string differing;
+  for (int rank = 1; rank < rank_.num_ranks(); ++rank)
+    differing += difference(all[0], 0, all[static_cast<std::size_t>(rank)], rank);
+  require(differing.empty(), "the ranks disagree:{}; all ranks need the same shape, dtype and capacity", differing);
+}
+
+void Signals::close_epoch() {
+  step();
+  barrier("closing barrier");
   // The bank of the closed epoch is idle on all ranks until the epoch after next, which cannot begin before this rank
   // has passed the next closing barrier: that barrier's release orders these stores before any raise.
   for (int flag = 0; flag < num_flags_; ++flag) release_store(counter(rank_.rank(), flag, epoch_), armed(epoch_ + 2));
@@ -163,11 +243,45 @@ void Signals::abort(const std::string& reason) {
   }
 }
 
+void Signals::throw_if_aborted() const {
+  if (relaxed_load(control(rank_.rank()).aborted) != 0) throw_aborted();
+}
+
 void Signals::throw_aborted() const {
   Control& own = control(rank_.rank());
   // acquires: reason. The writer is between two instructions when the text is not there yet.
   for (int tries = 0; tries < 10'000 && acquire_load(own.aborted) >> 63 != 0; ++tries) ::usleep(1);
   fail(ErrorKind::timeout, "{}; all ranks stopped", std::string(own.reason));
+}
+
+// Every rank has come to `phase` of this reset. Its words only grow and are never reset themselves.
+void Signals::meet_for_reset(Word phase) {
+  const Word target = 2 * num_resets_ + phase;
+  for (int peer = 0; peer < rank_.num_ranks(); ++peer) {
+    // publishes: that this rank uses no flags (phase 1), that it has armed its own (phase 2); to: the wait below on
+    // `peer`; release, system scope.
+    release_store(resetting(peer, rank_.rank()), target);
+    ring(peer);
+  }
+  for (int source = 0; source < rank_.num_ranks(); ++source) {
+    wait_for(resetting(rank_.rank(), source), target, barrier_timeout(), Poison::ignored,
+             [&] { return missing("reset", source); });
+  }
+}
+
+void Signals::reset() {
+  control(rank_.rank()).epoch = epoch_;
+  meet_for_reset(1);
+  // Between the two meetings every rank touches its own words alone.
+  for (int peer = 0; peer < rank_.num_ranks(); ++peer) {
+    const std::uint32_t other = control(peer).epoch;
+    if (static_cast<std::int32_t>(other - epoch_) > 0) epoch_ = other;
+  }
+  ++epoch_;
+  arm(epoch_, [](Word& word, Word value) { release_store(word, value); });
+  release_store(control(rank_.rank()).aborted, 0);
+  meet_for_reset(2);
+  ++num_resets_;
 }
 
 }  // namespace xs

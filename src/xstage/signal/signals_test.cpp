@@ -3,44 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <memory>
 #include <thread>
-#include <vector>
 
 #include "xstage/core/error.hpp"
 #include "xstage/core/random.hpp"
+#include "xstage/signal/signal_world.hpp"
 
 namespace xs {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// A world with one payload word per (source, flag) and flags that tell when it may be read.
-struct Fixture {
-  Fixture(int num_ranks, int flags) : num_flags(flags) {
-    payload = layout.add("payload", static_cast<std::size_t>(num_ranks * num_flags) * sizeof(std::int64_t));
-    signals = Signals::reserve(layout, num_flags, num_ranks);
-    world = std::make_unique<World>(layout, num_ranks);
-  }
-  void run(const SignalOptions& options, const std::function<void(Rank, Signals&)>& body) {
-    run_ranks(*world, [&](Rank rank) {
-      Signals own(rank, signals, num_flags, options);
-      body(rank, own);
-    });
-  }
-  void put(Rank rank, int peer, int flag, std::int64_t value) const {
-    rank.put(peer, payload, static_cast<std::size_t>(rank.rank() * num_flags + flag) * sizeof(value),
-             std::as_bytes(std::span(&value, 1)));
-  }
-  std::int64_t received(Rank rank, int source, int flag) const {
-    return rank.local_as<std::int64_t>(payload)[static_cast<std::size_t>(source * num_flags + flag)];
-  }
-
-  int num_flags;
-  Layout layout;
-  RegionId payload{}, signals{};
-  std::unique_ptr<World> world;
-};
 
 void sleep_up_to(std::chrono::microseconds most, const RandomKey& key, std::uint64_t index) {
   std::this_thread::sleep_for(most * key.uniform(index));
@@ -53,20 +25,22 @@ struct Case {
   int num_epochs;
   std::uint32_t first_epoch;
   std::chrono::microseconds max_delay;
+  Word first_arrival = 0;
 };
 
 void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
-class SignalCases : public testing::TestWithParam<Case> {};
+class SignalCases : public testing::TestWithParam<std::tuple<Case, RanksAre>> {};
 
 // All ranks raise all flags of all ranks in every epoch, each after its payload; every reader must find the payload of
 // its own epoch from every source.
 TEST_P(SignalCases, PayloadIsThereWhenTheFlagIs) {
-  const Case& one = GetParam();
-  Fixture fixture(one.num_ranks, one.num_flags);
+  const auto& [one, ranks_are] = GetParam();
+  SignalWorld fixture(one.num_ranks, one.num_flags, ranks_are);
   SignalOptions options;
   options.first_epoch = one.first_epoch;
-  fixture.run(options, [&](Rank rank, Signals& signals) {
+  options.first_arrival = one.first_arrival;
+  fixture.run(options, [&fixture, &one = one](Rank rank, Signals& signals) {
     const RandomKey key{7, static_cast<std::uint64_t>(rank.rank())};
     std::uint64_t draw = 0;
     for (int epoch = 0; epoch < one.num_epochs; ++epoch) {
@@ -81,7 +55,8 @@ TEST_P(SignalCases, PayloadIsThereWhenTheFlagIs) {
       for (int flag = one.num_flags - 1; flag >= 0; --flag) {
         signals.wait(flag, std::int64_t{one.num_ranks} * (flag + 1));
         for (int source = 0; source < one.num_ranks; ++source) {
-          ASSERT_EQ(fixture.received(rank, source, flag), 1000 * epoch + flag) << "epoch " << epoch;
+          check(fixture.received(rank, source, flag) == 1000 * epoch + flag, "rank {} reads {} of rank {} in epoch {}",
+                rank.rank(), fixture.received(rank, source, flag), source, epoch);
         }
       }
       signals.close_epoch();
@@ -89,17 +64,24 @@ TEST_P(SignalCases, PayloadIsThereWhenTheFlagIs) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, SignalCases,
-                         testing::Values(Case{"one_rank", 1, 3, 20, 1, {}}, Case{"two_ranks", 2, 1, 300, 1, {}},
-                                         Case{"four_ranks", 4, 3, 100, 1, {}}, Case{"eight_ranks", 8, 2, 50, 1, {}},
-                                         Case{"delays", 4, 2, 20, 1, std::chrono::microseconds(200)},
-                                         Case{"epoch_wraps", 3, 2, 20, 0xfffffff8u, {}},
-                                         Case{"epoch_sign_bit", 3, 2, 20, 0x7ffffff8u, {}}),
-                         [](const auto& one) { return one.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    As, SignalCases,
+    testing::Combine(testing::Values(Case{"one_rank", 1, 3, 20, 1, {}}, Case{"two_ranks", 2, 1, 300, 1, {}},
+                                     Case{"four_ranks", 4, 3, 100, 1, {}}, Case{"eight_ranks", 8, 2, 50, 1, {}},
+                                     Case{"delays", 4, 2, 20, 1, std::chrono::microseconds(200)},
+                                     Case{"epoch_wraps", 3, 2, 20, 0xfffffff8u, {}},
+                                     Case{"epoch_sign_bit", 3, 2, 20, 0x7ffffff8u, {}},
+                                     Case{"arrivals_sign_bit", 3, 2, 20, 1, {}, (Word{1} << 63) - 5},
+                                     Case{"arrivals_wrap", 3, 2, 20, 1, {}, ~Word{4}}),
+                     testing::Values(RanksAre::threads, RanksAre::processes)),
+    [](const auto& one) {
+      return std::string(std::get<0>(one.param).name) + "_as_" +
+             (std::get<1>(one.param) == RanksAre::threads ? "threads" : "processes");
+    });
 
 // What a passing wait must not do: accept less, or another epoch's raises.
 TEST(Signals, AWaitNeedsTheWholeCountOfItsOwnEpoch) {
-  Fixture fixture(1, 1);
+  SignalWorld fixture(1, 1);
   SignalOptions options;
   options.timeout = Nanos{20e6};
   EXPECT_THROW(fixture.run(options,
@@ -108,7 +90,7 @@ TEST(Signals, AWaitNeedsTheWholeCountOfItsOwnEpoch) {
                              signals.wait(0, 5);
                            }),
                Error);
-  Fixture again(1, 1);
+  SignalWorld again(1, 1);
   EXPECT_THROW(again.run(options,
                          [](Rank, Signals& signals) {
                            signals.raise(0, 0, 5);
@@ -120,7 +102,7 @@ TEST(Signals, AWaitNeedsTheWholeCountOfItsOwnEpoch) {
 }
 
 TEST(Signals, AnExpiredWaitExplainsItselfAndStopsEveryRank) {
-  Fixture fixture(4, 2);
+  SignalWorld fixture(4, 2);
   SignalOptions options;
   options.timeout = Nanos{0.2e9};
   options.flag_name = [](int flag) { return flag == 1 ? "arrived[12]" : "other"; };
@@ -151,7 +133,7 @@ TEST(Signals, AnExpiredWaitExplainsItselfAndStopsEveryRank) {
 }
 
 TEST(Signals, TheReportNamesFlagRankExpectedAndSeen) {
-  Fixture fixture(2, 2);
+  SignalWorld fixture(2, 2);
   SignalOptions options;
   options.timeout = Nanos{0.05e9};
   options.flag_name = [](int flag) { return fmt::format("arrived[{}]", flag); };
@@ -171,7 +153,7 @@ TEST(Signals, TheReportNamesFlagRankExpectedAndSeen) {
 }
 
 TEST(Signals, AMissingRankIsNamedByTheClosingBarrier) {
-  Fixture fixture(3, 1);
+  SignalWorld fixture(3, 1);
   SignalOptions options;
   options.timeout = Nanos{0.05e9};
   try {
@@ -185,7 +167,7 @@ TEST(Signals, AMissingRankIsNamedByTheClosingBarrier) {
 }
 
 TEST(Signals, AbortWakesSleepersAtOnceWithTheReason) {
-  Fixture fixture(3, 1);
+  SignalWorld fixture(3, 1);
   const auto begin = Clock::now();
   try {
     fixture.run({}, [&](Rank rank, Signals& signals) {
@@ -204,7 +186,7 @@ TEST(Signals, AbortWakesSleepersAtOnceWithTheReason) {
 }
 
 TEST(Signals, OneRankMayBeLate) {
-  Fixture fixture(3, 1);
+  SignalWorld fixture(3, 1);
   fixture.run({}, [&](Rank rank, Signals& signals) {
     if (rank.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     for (int peer = 0; peer < 3; ++peer) signals.raise(peer, 0, 1);

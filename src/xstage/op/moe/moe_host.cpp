@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "xstage/core/error.hpp"
+#include "xstage/mem/run_ranks.hpp"
 #include "xstage/op/host_product.hpp"
 #include "xstage/op/moe/moe.hpp"
 #include "xstage/plan/check.hpp"

@@ -104,8 +104,8 @@ TEST(Moe, ARandomShapeOnRandomRanksEqualsTheReference) {
                       static_cast<int>(pick(1, 16))};
     options.host.claim = pick(0, 1) == 0 ? Claim::fixed : Claim::counter;
     options.host.workers_per_rank = static_cast<int>(pick(1, 3));
-    options.host.max_delay = Nanos{pick(0, 3) == 0 ? 30e3 : 0.0};
-    options.host.delay_seed = draw;
+    options.host.signals.faults.max_delay = Nanos{pick(0, 3) == 0 ? 30e3 : 0.0};
+    options.host.signals.faults.seed = draw;
     const auto result = run_on_host(inputs, options);
     const auto verification = verify(inputs, result.output);
     ASSERT_LE(verification.max_error, verification.tolerance) << "draw " << draw;
@@ -120,8 +120,8 @@ TEST(Moe, DelaysAtEveryTaskChangeNothing) {
   options.tiling = {8, 16, 16, 4};
   const auto expected = run_on_host(inputs, options).output;
   for (std::uint64_t seed = 0; seed < (kSlow ? 4 : 8); ++seed) {
-    options.host.delay_seed = seed;
-    options.host.max_delay = Nanos{300e3};
+    options.host.signals.faults.seed = seed;
+    options.host.signals.faults.max_delay = Nanos{300e3};
     options.host.workers_per_rank = 1 + static_cast<int>(seed % 3);
     EXPECT_EQ(run_on_host(inputs, options).output, expected) << "seed " << seed;
   }
