@@ -20,6 +20,7 @@ namespace {
 
 struct RunOnlyOptions {
   int workers = 1;
+  std::string ranks_as = "threads";
   double timeout_s = 30;
   std::string output;
 };
@@ -88,9 +89,15 @@ std::string verdict(const Prediction& prediction) {
                      time.value * 1e-3, link, prediction.rho, change);
 }
 
+RanksAre parse_ranks_are(const std::string& text) {
+  require(text == "threads" || text == "processes", "--ranks-as {}: expected threads or processes", text);
+  return text == "threads" ? RanksAre::threads : RanksAre::processes;
+}
+
 void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
   require(run.workers <= 4096 / options.ranks, "--ranks {} times --workers {} is more than 4096 threads", options.ranks,
           run.workers);
+  parse_ranks_are(run.ranks_as);
   require_writable({options.schedule_out, options.trace, run.output});
   const auto layer = make_case(options);
   const auto schedule = schedule_of(layer, options);
@@ -103,6 +110,7 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
   run_options.order = layer.order;
   run_options.tasks = layer.tasks;
   run_options.tiling = layer.problem.tiling();
+  run_options.host.ranks_are = parse_ranks_are(run.ranks_as);
   run_options.host.workers_per_rank = run.workers;
   run_options.host.claim = parse_claim(options.claim);
   run_options.host.signals.timeout = Nanos{run.timeout_s * 1e9};
@@ -226,6 +234,7 @@ void add_run(CLI::App& app) {
   add_file(*command, "--hidden-states", options->hidden_states, "Tokens from a .npy file, [num_tokens, hidden]");
   add_file(*command, "--topk-idx", options->topk_idx, "Experts from a .npy file, [num_tokens, topk], -1: not used");
   add_file(*command, "--topk-weights", options->topk_weights, "Their weights from a .npy file, [num_tokens, topk]");
+  command->add_option("--ranks-as", only->ranks_as, "What ranks are: threads or processes")->capture_default_str();
   add_number(*command, "--workers", only->workers, 1, 4096, "Threads of every rank");
   add_number(*command, "--timeout-s", only->timeout_s, 1e-6, 1e6, "Bound of every wait, in seconds");
   add_file(*command, "-o,--output", only->output, "Write the result to this .npy file, [num_tokens, hidden]");

@@ -331,5 +331,9 @@ TEST_F(MoeCommand, WaitThatExpiresIsATimeoutThatNamesTheWait) {
   expect_refused(kRun + Arguments{"--ranks", "4", "--timeout-s", "1e-6"} + kOutputs, {"waited", "expected", "seen"}, 4);
 }
 
+TEST_F(MoeCommand, ProcessesGiveTheHashOfThreads) {
+  EXPECT_EQ(hash(kTwoRanks + Arguments{"--ranks-as", "processes"}), hash(kTwoRanks));
+}
+
 }  // namespace
 }  // namespace xs::cli

@@ -34,7 +34,8 @@ TEST_F(Usage, EveryCommandHasHelpThatNamesItsOptions) {
     help({command, "moe"}, {"--model", "--ranks", "--tokens-per-rank", "--shrink", "--routing", "--schedule", "--seed",
                             "--machine", "--dtype", "--claim", "--trace", "--schedule-out", "--json"});
   }
-  help({"run", "moe"}, {"--hidden-states", "--topk-idx", "--topk-weights", "--workers", "--timeout-s", "--output"});
+  help({"run", "moe"},
+       {"--hidden-states", "--topk-idx", "--topk-weights", "--workers", "--ranks-as", "--timeout-s", "--output"});
   help({"check"}, {"xstage check", "schedule", "--protocols", "--json"});
   help({"list"}, {"xstage list", "models, routings, schedules or machines", "--json"});
 }

@@ -13,6 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::size_t kSpansOfTask = 2;  // it waits, it computes
+
 class RankRun {
  public:
   RankRun(const RankSchedule& schedule, Rank rank, Signals& signals, const HostRunOptions& options,
@@ -92,6 +94,41 @@ class RankRun {
 RankLog run_schedule(const RankSchedule& schedule, Rank rank, Signals& signals, const HostRunOptions& options,
                      const TaskBody& body) {
   return RankRun(schedule, rank, signals, options, body).run();
+}
+
+namespace {
+
+struct LogCounts {
+  std::size_t tasks, spans;
+};
+
+template <class T>
+void write_array(Rank rank, RegionId region, const std::vector<T>& values) {
+  rank.put(rank.rank(), region, 0, std::as_bytes(std::span(values)));
+}
+
+template <class T>
+std::vector<T> read_array(Rank rank, RegionId region, std::size_t count) {
+  const auto values = rank.local_as<T>(region).first(count);
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+LogRegions::LogRegions(Layout& layout, std::size_t max_tasks)
+    : counts_(layout.add("log counts", sizeof(LogCounts))),
+      executed_(layout.add("log tasks", max_tasks * sizeof(Task))),
+      spans_(layout.add("log spans", kSpansOfTask * max_tasks * sizeof(Span))) {}
+
+void LogRegions::write(Rank rank, const RankLog& log) const {
+  write_array(rank, executed_, log.executed);
+  write_array(rank, spans_, log.spans);
+  write_array(rank, counts_, std::vector{LogCounts{log.executed.size(), log.spans.size()}});
+}
+
+RankLog LogRegions::read(Rank rank) const {
+  const auto counts = read_array<LogCounts>(rank, counts_, 1)[0];
+  return {read_array<Task>(rank, executed_, counts.tasks), read_array<Span>(rank, spans_, counts.spans)};
 }
 
 }  // namespace xs

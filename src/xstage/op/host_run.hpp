@@ -13,6 +13,7 @@
 namespace xs {
 
 struct HostRunOptions {
+  RanksAre ranks_are = RanksAre::threads;
   int workers_per_rank = 1;  // threads
   Claim claim = Claim::counter;
   SignalOptions signals;  // flag names are filled in by the operator; a task is a step of its faults, too
@@ -32,5 +33,16 @@ using TaskBody = std::function<void(const Task& task, int worker)>;
 // Returns when every task of the schedule is done. If a worker throws, the rank aborts the world and rethrows.
 RankLog run_schedule(const RankSchedule& schedule, Rank rank, Signals& signals, const HostRunOptions& options,
                      const TaskBody& body);
+
+// A rank's log in its symmetric memory, where the caller of run_ranks() finds it, whatever ranks are.
+class LogRegions {
+ public:
+  LogRegions(Layout& layout, std::size_t max_tasks);
+  void write(Rank rank, const RankLog& log) const;
+  RankLog read(Rank rank) const;
+
+ private:
+  RegionId counts_, executed_, spans_;
+};
 
 }  // namespace xs

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <mutex>
 
 #include "xstage/core/error.hpp"
 #include "xstage/mem/run_ranks.hpp"
@@ -23,6 +22,7 @@ struct Regions {
   RegionId rows;     // [max_blocks * block_rows, hidden]
   RegionId origins;  // [max_blocks * block_rows] RowOrigin
   RegionId slots;    // [tokens of this rank, topk, hidden]
+  RegionId output;   // [tokens of this rank, hidden]
   RegionId signals;
 };
 
@@ -34,8 +34,10 @@ Regions reserve(Layout& layout, const MoeProblem& capacity) {
   const auto tokens = static_cast<std::size_t>(capacity.token_begin(1));  // the first rank holds the most
   const auto num_flags = capacity.flags().back().first + capacity.flags().back().count;
   return {layout.add("counts", ranks * static_cast<std::size_t>(capacity.shape().num_experts) * sizeof(std::int32_t)),
-          layout.add("rows", rows * hidden * sizeof(float)), layout.add("origins", rows * sizeof(RowOrigin)),
+          layout.add("rows", rows * hidden * sizeof(float)),
+          layout.add("origins", rows * sizeof(RowOrigin)),
           layout.add("slots", tokens * static_cast<std::size_t>(capacity.shape().topk) * hidden * sizeof(float)),
+          layout.add("output", tokens * hidden * sizeof(float)),
           Signals::reserve(layout, num_flags, capacity.num_ranks())};
 }
 
@@ -57,7 +59,7 @@ class HostLayer {
     activations_.resize(static_cast<std::size_t>(std::int64_t{slots} * activations_of_slot()));
   }
 
-  RankLog run(std::span<float> output) {
+  RankLog run() {
     const auto schedule = problem_.rank_schedule(rank_.rank(), tasks_);
     return run_schedule(schedule, rank_, signals_, options_.host, [&](const Task& task, int worker) {
       switch (task.kind) {
@@ -68,7 +70,7 @@ class HostLayer {
         case TaskKind::linear2:
           return linear2(task, scratch(worker));
         case TaskKind::reduce:
-          return reduce(task, output);
+          return reduce(task);
         case TaskKind::tile:
           break;  // a layer has none
       }
@@ -196,7 +198,8 @@ class HostLayer {
   }
 
   // Slots are added in their order, whoever filled them first: the sum does not depend on the schedule.
-  void reduce(const Task& task, std::span<float> output) {
+  void reduce(const Task& task) {
+    const auto output = rank_.local_as<float>(regions_.output);
     const auto hidden = static_cast<std::size_t>(shape().hidden);
     const auto slots = rank_.local_as<float>(regions_.slots);
     const auto first = first_token() + std::int64_t{task.block} * problem_.tiling().reduce_tokens;
@@ -226,47 +229,67 @@ class HostLayer {
   std::vector<Scratch> scratch_;    // [worker]
 };
 
+// What ranks that write into each other's memory must have alike.
+std::vector<Term> terms(const Inputs& inputs, const RunOptions& options) {
+  const auto& shape = inputs.shape;
+  const auto& tiling = options.tiling;
+  return {{"hidden", std::to_string(shape.hidden)},
+          {"intermediate", std::to_string(shape.intermediate)},
+          {"experts", std::to_string(shape.num_experts)},
+          {"top-k", std::to_string(shape.topk)},
+          {"tokens", std::to_string(inputs.num_tokens())},
+          {"tiles", fmt::format("{} x {}, {} x {}", tiling.block_rows, tiling.linear1_cols, tiling.block_rows,
+                                tiling.linear2_cols)},
+          {"repeats", std::to_string(options.host.repeats)}};
+}
+
 }  // namespace
 
 RunResult run_on_host(const Inputs& inputs, const RunOptions& options) {
   require(options.host.workers_per_rank >= 1, "workers must be at least 1, found {}", options.host.workers_per_rank);
   require(options.host.repeats >= 1, "repeats must be at least 1, found {}", options.host.repeats);
   const auto capacity = make_problem(inputs.shape, options.tiling, options.num_ranks, inputs.routing);
-  require_valid(options.tasks.empty() ? capacity.schedule(options.order) : capacity.schedule(options.tasks), "moe");
+  const auto schedule = options.tasks.empty() ? capacity.schedule(options.order) : capacity.schedule(options.tasks);
+  require_valid(schedule, "moe");
   const auto flags = capacity.flags();
 
   Layout layout;
   const Regions regions = reserve(layout, capacity);
-  const World world(layout, options.num_ranks);
+  std::size_t most_tasks = 0;
+  for (const auto& rank : schedule.ranks) most_tasks = std::max(most_tasks, rank.tasks.size());
+  const LogRegions logs(layout, most_tasks);
+  const World world(layout, options.num_ranks, options.host.ranks_are);
   SignalOptions signal_options = options.host.signals;
   signal_options.flag_name = [&](int flag) { return flag_name(flags, flag); };
 
-  RunResult result;
-  result.output.resize(static_cast<std::size_t>(inputs.num_tokens() * inputs.shape.hidden));
-  result.executed.resize(static_cast<std::size_t>(options.num_ranks));
-  result.timeline.num_ranks = options.num_ranks;
-  result.timeline.workers_per_rank = options.host.workers_per_rank;
-  std::mutex mutex;
   run_ranks(world, [&](Rank rank) {
     Signals signals(rank, regions.signals, flags.back().first + flags.back().count, signal_options);
-    const auto begin = static_cast<std::size_t>(capacity.token_begin(rank.rank()) * inputs.shape.hidden);
-    const auto end = static_cast<std::size_t>(capacity.token_begin(rank.rank() + 1) * inputs.shape.hidden);
-    RankLog log;
     try {
+      signals.agree(terms(inputs, options));
+      RankLog log;
       for (int repeat = 0; repeat < options.host.repeats; ++repeat) {
-        log = HostLayer(inputs, options, rank, regions, signals)
-                  .run(std::span(result.output).subspan(begin, end - begin));
+        log = HostLayer(inputs, options, rank, regions, signals).run();
         signals.close_epoch();
       }
+      logs.write(rank, log);
     } catch (const std::exception& error) {
       signals.abort(error.what());
       throw;
     }
-    const std::lock_guard lock(mutex);
+  });
+
+  RunResult result;
+  result.timeline.num_ranks = options.num_ranks;
+  result.timeline.workers_per_rank = options.host.workers_per_rank;
+  for (int rank = 0; rank < options.num_ranks; ++rank) {
+    const auto num_tokens = capacity.token_begin(rank + 1) - capacity.token_begin(rank);
+    const auto output = world.rank(rank).local_as<float>(regions.output);
+    result.output.insert(result.output.end(), output.begin(), output.begin() + num_tokens * inputs.shape.hidden);
+    auto log = logs.read(world.rank(rank));
     for (const auto& span : log.spans) result.timeline.makespan = max(result.timeline.makespan, span.end);
     result.timeline.spans.insert(result.timeline.spans.end(), log.spans.begin(), log.spans.end());
-    result.executed[static_cast<std::size_t>(rank.rank())] = std::move(log.executed);
-  });
+    result.executed.push_back(std::move(log.executed));
+  }
   return result;
 }
 
