@@ -75,8 +75,9 @@ struct RunResult {
 RunResult run_on_host(const Inputs& inputs, const RunOptions& options);
 
 // One rank's part, for a world of the caller's: the rank's tokens go to `output`, and the caller closes the epoch. All
-// ranks call it with the same inputs and options. Layers may run at the same time, each in a workspace and with signals
-// (workspace.num_flags of them) of its own. Throws on every rank, before a row is sent, if the workspace is too small.
+// ranks call it with the same usable inputs and the same options. Layers may run at the same time, each in a workspace
+// and with signals (workspace.num_flags of them) of its own. Throws on every rank, before a row is sent, if the
+// workspace is too small.
 RankLog run_rank(const Inputs& inputs, const RunOptions& options, Rank rank, const Workspace& workspace,
                  Signals& signals, std::span<float> output);
 
