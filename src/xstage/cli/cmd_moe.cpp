@@ -22,6 +22,7 @@ struct RunOnlyOptions {
   int workers = 1;
   std::string ranks_as = "threads";
   double timeout_s = 30;
+  std::string input_dtype = "fp32";
   std::string output;
 };
 
@@ -51,9 +52,12 @@ Json describe_json(const char* kind, const MoeCase& layer, const MoeOptions& opt
   json["intermediate"] = layer.shape.intermediate;
   json["num_experts"] = layer.shape.num_experts;
   json["topk"] = layer.shape.topk;
+  json["num_shared"] = layer.shape.num_shared;
   json["shrink"] = options.shrink;
   json["num_ranks"] = options.ranks;
   json["num_tokens"] = layer.routing.num_tokens;
+  json["tokens_per_rank"] = layer.problem.placement().tokens;
+  json["expert_map"] = options.expert_map;
   json["routing"] = options.topk_idx.empty() ? options.routing : options.topk_idx;
   json["seed"] = options.seed;
   json["schedule"] = layer.schedule_name;
@@ -98,15 +102,18 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
   require(run.workers <= 4096 / options.ranks, "--ranks {} times --workers {} is more than 4096 threads", options.ranks,
           run.workers);
   parse_ranks_are(run.ranks_as);
+  const auto dtype = parse_dtype(run.input_dtype);
   require_writable({options.schedule_out, options.trace, run.output});
   const auto layer = make_case(options);
   const auto schedule = schedule_of(layer, options);
   const auto prediction = predict_full(layer, options);
 
   Progress progress("run");
-  const auto inputs = moe::make_inputs(layer.shape, layer.routing, layer.hidden_states, options.seed);
+  const auto inputs = moe::make_inputs(layer.shape, layer.routing, layer.hidden_states, options.seed, dtype);
   moe::RunOptions run_options;
   run_options.num_ranks = options.ranks;
+  run_options.placement = layer.problem.placement();
+  run_options.capacity_rows = options.capacity_rows;
   run_options.order = layer.order;
   run_options.tasks = layer.tasks;
   run_options.tiling = layer.problem.tiling();
@@ -129,6 +136,8 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
   const auto shares = breakdown(virtual_time);
   if (options.json) {
     Json json = describe_json("moe_run", layer, options);
+    json["input_dtype"] = run.input_dtype;
+    json["workspace_bytes"] = result.workspace_bytes;
     json["verified"] = verification.passed();
     json["verification"] = {{"tokens", verification.num_tokens},
                             {"max_relative_error", verification.max_error},
@@ -227,7 +236,7 @@ void simulate_moe(const MoeOptions& options, bool per_rank) {
 void add_run(CLI::App& app) {
   auto* run = app.add_subcommand("run", "Execute an operator on CPU ranks, verify it, lay the prediction beside it");
   run->require_subcommand(1);
-  auto* command = run->add_subcommand("moe", "Mixture-of-experts layer, fp32");
+  auto* command = run->add_subcommand("moe", "Mixture-of-experts layer, fp32 products");
   const auto options = std::make_shared<MoeOptions>();
   const auto only = std::make_shared<RunOnlyOptions>();
   add_moe_options(*command, *options);
@@ -235,6 +244,8 @@ void add_run(CLI::App& app) {
   add_file(*command, "--topk-idx", options->topk_idx, "Experts from a .npy file, [num_tokens, topk], -1: not used");
   add_file(*command, "--topk-weights", options->topk_weights, "Their weights from a .npy file, [num_tokens, topk]");
   command->add_option("--ranks-as", only->ranks_as, "What ranks are: threads or processes")->capture_default_str();
+  command->add_option("--input-dtype", only->input_dtype, "Round tokens and weights to this: fp32 or bf16")
+      ->capture_default_str();
   add_number(*command, "--workers", only->workers, 1, 4096, "Threads of every rank");
   add_number(*command, "--timeout-s", only->timeout_s, 1e-6, 1e6, "Bound of every wait, in seconds");
   add_file(*command, "-o,--output", only->output, "Write the result to this .npy file, [num_tokens, hidden]");

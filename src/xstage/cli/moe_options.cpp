@@ -4,9 +4,11 @@
 #include <charconv>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 
 #include "xstage/core/json.hpp"
 #include "xstage/core/npy.hpp"
+#include "xstage/plan/moe_capacity.hpp"
 #include "xstage/report/table.hpp"
 
 namespace xs::cli {
@@ -46,11 +48,11 @@ std::vector<float> read_hidden_states(const std::string& file, std::int64_t num_
 std::vector<std::vector<Task>> read_tasks(const std::string& file, const MoeProblem& problem) {
   auto read = read_moe_schedule(file);
   const bool same = read.problem.shape() == problem.shape() && read.problem.tiling() == problem.tiling() &&
-                    read.problem.num_ranks() == problem.num_ranks() &&
-                    read.problem.num_tokens() == problem.num_tokens() &&
+                    read.problem.placement() == problem.placement() &&
                     std::ranges::equal(read.problem.rows(), problem.rows());
   require(same,
-          "{}: made for another problem ({}, {} ranks, {} tokens, or another routing); write one with the same "
+          "{}: made for another problem ({}, {} ranks, {} tokens, or another routing or placement); write one with the "
+          "same "
           "options and --schedule-out",
           file, describe(read.problem.shape()), read.problem.num_ranks(), read.problem.num_tokens());
   return std::move(read.tasks);
@@ -75,11 +77,73 @@ OfRank parse_of_rank(const std::string& option, const std::string& text, int num
   return parsed;
 }
 
+// "64", or "64,0,128" with a number for every rank.
+void add_tokens_per_rank(CLI::App& command, std::vector<std::int64_t>& tokens) {
+  const auto parse = [&tokens](const std::string& text) {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    std::vector<std::int64_t> numbers;
+    const char* const last = text.data() + text.size();
+    for (const char* at = text.data();; ++at) {
+      const auto [end, error] = std::from_chars(at, last, numbers.emplace_back());
+      const bool right =
+          error == std::errc() && (end == last || *end == ',') && numbers.back() >= 0 && numbers.back() <= kMost;
+      if (!right || (end == last && numbers == std::vector<std::int64_t>{0})) {
+        throw CLI::ValidationError(
+            "--tokens-per-rank",
+            fmt::format("expected a whole number from 1 to {}, or one from 0 on for every rank with commas between, "
+                        "found \"{}\"",
+                        kMost, text));
+      }
+      if ((at = end) == last) break;
+    }
+    tokens = std::move(numbers);
+  };
+  command.add_option_function<std::string>("--tokens-per-rank", parse, "Tokens of every rank, or of each: 64,0,128")
+      ->type_name("INT[,INT...]")
+      ->default_str(fmt::format("{}", fmt::join(tokens, ",")));
+}
+
+// Whose the tokens are that the options ask for.
+std::vector<std::int64_t> tokens_of_ranks(const MoeOptions& options, const MoeShape& shape) {
+  auto tokens = options.tokens_per_rank;
+  if (tokens.size() == 1) tokens.resize(static_cast<std::size_t>(options.ranks), tokens.front());
+  require(std::ssize(tokens) == options.ranks,
+          "--tokens-per-rank has {} numbers; one expected, or one for each of {} "
+          "ranks",
+          tokens.size(), options.ranks);
+  const auto sum = std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
+  require(sum >= 1, "--tokens-per-rank: at least one token expected, none found");
+  require(sum <= std::numeric_limits<std::int32_t>::max() / shape.num_slots(),
+          "--tokens-per-rank {} on {} ranks with top-{} and {} shared experts is more rows than 32 bits count",
+          fmt::join(options.tokens_per_rank, ","), options.ranks, shape.topk, shape.num_shared);
+  return tokens;
+}
+
+// The names of maps and orders have neither dots nor slashes; a typing error in a file's name must not become a strange
+// order.
+bool names_file(const std::string& text) { return text.find_first_of("./") != std::string::npos; }
+
+ExpertMap experts_of(const MoeOptions& options, const MoeShape& shape) {
+  if (names_file(options.expert_map)) return read_expert_map(options.expert_map, shape.num_experts, options.ranks);
+  if (options.expert_map == "contiguous") return contiguous_experts(shape.num_experts, options.ranks);
+  if (options.expert_map == "strided") return strided_experts(shape.num_experts, options.ranks);
+  fail(ErrorKind::usage, "--expert-map {}: expected contiguous, strided or a file (a name with a dot or slash)",
+       options.expert_map);
+}
+
+void require_room(const MoeProblem& problem, std::int64_t capacity_rows) {
+  if (capacity_rows == 0) return;
+  auto capacity = capacity_of(problem);
+  capacity.rows = capacity_rows;
+  require_capacity(problem, capacity);
+}
+
 }  // namespace
 
 std::string describe(const MoeShape& shape) {
-  return fmt::format("hidden {}, intermediate {}, {} experts, top-{}", shape.hidden, shape.intermediate,
-                     shape.num_experts, shape.topk);
+  return fmt::format("hidden {}, intermediate {}, {} experts, top-{}{}", shape.hidden, shape.intermediate,
+                     shape.num_experts, shape.topk,
+                     shape.num_shared > 0 ? fmt::format(", {} shared", shape.num_shared) : "");
 }
 
 void add_tiles_in_flight(CLI::App& command, int& tiles_in_flight) {
@@ -90,10 +154,17 @@ void add_tiles_in_flight(CLI::App& command, int& tiles_in_flight) {
 void add_moe_options(CLI::App& command, MoeOptions& options) {
   command.add_option("--model", options.model, "Model whose layer to take (xstage list models)")->capture_default_str();
   add_number(command, "--ranks", options.ranks, 1, 1024, "Expert-parallel ranks");
-  add_number(command, "--tokens-per-rank", options.tokens_per_rank, std::int64_t{1},
-             std::int64_t{std::numeric_limits<std::int32_t>::max()}, "Tokens of every rank");
+  add_tokens_per_rank(command, options.tokens_per_rank);
   add_number(command, "--shrink", options.shrink, 1, 65536, "Divide hidden and intermediate by this");
   command.add_option("--routing", options.routing, "Synthetic routing (xstage list routings)")->capture_default_str();
+  add_number(command, "--num-shared", options.num_shared, 0, 64, "Shared experts, which every token passes");
+  command
+      .add_option("--expert-map", options.expert_map,
+                  "Ranks of the experts: contiguous, strided, or a CSV file with columns expert and rank")
+      ->capture_default_str();
+  add_number(command, "--capacity-rows", options.capacity_rows, std::int64_t{0},
+             std::int64_t{std::numeric_limits<std::int32_t>::max()},
+             "Rows that a rank has room to receive; 0: as many as come");
   command
       .add_option("--schedule", options.schedule,
                   "Order such as lag:8 (xstage list schedules), or file (a name with a dot or slash)")
@@ -113,16 +184,18 @@ void add_moe_options(CLI::App& command, MoeOptions& options) {
 }
 
 MoeCase make_case(const MoeOptions& options) {
-  const auto model = find_moe_model(options.model);
+  auto model = find_moe_model(options.model);
+  model.shape.num_shared = options.num_shared;
   const auto shape = shrink(model.shape, options.shrink);
-  require(options.tokens_per_rank <= std::numeric_limits<std::int32_t>::max() / options.ranks / shape.topk,
-          "--tokens-per-rank {} times {} ranks times top-{} is more rows than 32 bits count", options.tokens_per_rank,
-          options.ranks, shape.topk);
   require(options.topk_idx.empty() == options.topk_weights.empty(), "--topk-idx and --topk-weights go together");
   parse_claim(options.claim);
-  auto routing = options.topk_idx.empty() ? make_routing(options.routing, options.ranks * options.tokens_per_rank,
-                                                         shape.num_experts, shape.topk, options.seed)
-                                          : read_routing(options, shape);
+  MoePlacement placement{tokens_of_ranks(options, shape), experts_of(options, shape)};
+  const auto num_tokens = std::accumulate(placement.tokens.begin(), placement.tokens.end(), std::int64_t{0});
+  auto routing = options.topk_idx.empty()
+                     ? make_routing(options.routing, num_tokens, shape.num_experts, shape.topk, options.seed)
+                     : read_routing(options, shape);
+  // One number says nothing about the tokens of a file.
+  if (!options.topk_idx.empty() && options.tokens_per_rank.size() == 1) placement.tokens.clear();
   std::vector<float> hidden_states;
   if (!options.hidden_states.empty()) {
     hidden_states = read_hidden_states(options.hidden_states, routing.num_tokens, shape);
@@ -131,8 +204,9 @@ MoeCase make_case(const MoeOptions& options) {
   if (options.sm_clock_ghz > 0) machine.sm_clock = {options.sm_clock_ghz};
   MoeTiling tiling;
   tiling.ring_blocks = options.ring_blocks;
-  auto full_problem = make_problem(model.shape, tiling, options.ranks, routing);
-  auto problem = options.shrink == 1 ? full_problem : make_problem(shape, tiling, options.ranks, routing);
+  auto full_problem = make_problem(model.shape, tiling, options.ranks, routing, placement);
+  auto problem = options.shrink == 1 ? full_problem : make_problem(shape, tiling, options.ranks, routing, placement);
+  require_room(problem, options.capacity_rows);
   MoeCase layer{model,
                 shape,
                 std::move(routing),
@@ -143,8 +217,7 @@ MoeCase make_case(const MoeOptions& options) {
                 Order{},
                 {},
                 {}};
-  // The names of orders have neither dots nor slashes; a typing error in a file's name must not become a strange order.
-  if (options.schedule.find_first_of("./") != std::string::npos) {
+  if (names_file(options.schedule)) {
     layer.tasks = read_tasks(options.schedule, layer.problem);
     layer.schedule_name = std::filesystem::path(options.schedule).filename().string();
   } else {

@@ -14,9 +14,12 @@ namespace xs::cli {
 struct MoeOptions {
   std::string model = "deepseek-v3";
   int ranks = 8;
-  std::int64_t tokens_per_rank = 64;
+  std::vector<std::int64_t> tokens_per_rank{64};  // one number for all ranks, or one for each
   int shrink = 1;
   std::string routing = "balanced";
+  int num_shared = 0;
+  std::string expert_map = "contiguous";
+  std::int64_t capacity_rows = 0;  // 0: as many as the routing brings
   std::string schedule = "serial";
   std::uint64_t seed = 1;
   std::string machine = "h200";
@@ -40,7 +43,7 @@ void add_moe_options(CLI::App& command, MoeOptions& options);
 // The layer that the options name: as it runs (shrunk) and at full size, with one order for both.
 struct MoeCase {
   MoeModel model;
-  MoeShape shape;  // shrunk
+  MoeShape shape;  // shrunk; both with the shared experts that were asked for
   Routing routing;
   std::vector<float> hidden_states;  // from a file, else empty
   Machine machine;

@@ -31,11 +31,12 @@ TEST_F(Usage, EveryCommandHasHelpThatNamesItsOptions) {
   help({"simulate", "synthetic"}, {"runs", "--machine", "--all", "--json"});
   help({"plan"}, {"--model", "--ranks", "--machine", "--workers", "--tiles-in-flight", "--print-config", "--json"});
   for (const char* command : {"run", "simulate"}) {
-    help({command, "moe"}, {"--model", "--ranks", "--tokens-per-rank", "--shrink", "--routing", "--schedule", "--seed",
-                            "--machine", "--dtype", "--claim", "--trace", "--schedule-out", "--json"});
+    help({command, "moe"},
+         {"--model", "--ranks", "--tokens-per-rank", "--shrink", "--routing", "--schedule", "--seed", "--num-shared",
+          "--expert-map", "--capacity-rows", "--machine", "--dtype", "--claim", "--trace", "--schedule-out", "--json"});
   }
-  help({"run", "moe"},
-       {"--hidden-states", "--topk-idx", "--topk-weights", "--workers", "--ranks-as", "--timeout-s", "--output"});
+  help({"run", "moe"}, {"--hidden-states", "--topk-idx", "--topk-weights", "--input-dtype", "--workers", "--ranks-as",
+                        "--timeout-s", "--output"});
   help({"check"}, {"xstage check", "schedule", "--protocols", "--json"});
   help({"list"}, {"xstage list", "models, routings, schedules or machines", "--json"});
 }

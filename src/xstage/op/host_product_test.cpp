@@ -54,5 +54,25 @@ TEST(HostProduct, TheSameTileGivesTheSameBits) {
   EXPECT_EQ(first, second);
 }
 
+// A row stands elsewhere in its block when experts or tokens lie on other ranks.
+TEST(HostProduct, ARowGivesTheSameBitsWhereverItStandsAndWhateverStandsBesideIt) {
+  const RandomKey key{6, 0};
+  for (std::uint64_t draw = 0; draw < 30; ++draw) {
+    const auto extent = [&](std::uint64_t i, std::int64_t most) { return 1 + key.below(3 * draw + i, most); };
+    const auto m = extent(0, 130), n = extent(1, 130), k = extent(2, 500);
+    const auto b = random_matrix(n * k, 2), row = random_matrix(k, 3);
+    std::vector<float> first;
+    for (std::int64_t place = 0; place < m; place += 1 + m / 7) {
+      auto a = random_matrix(m * k, 4 + static_cast<std::uint64_t>(place));
+      std::copy(row.begin(), row.end(), a.begin() + place * k);
+      std::vector<float> c(static_cast<std::size_t>(m * n));
+      host_product(m, n, k, a.data(), k, b.data(), k, c.data(), n);
+      const std::vector<float> found(c.begin() + place * n, c.begin() + (place + 1) * n);
+      if (first.empty()) first = found;
+      ASSERT_EQ(found, first) << "row " << place << " of " << m << "x" << n << "x" << k;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace xs

@@ -166,7 +166,7 @@ TEST_F(CheckFault, LateDispatchOnTwoRanksIsADeadlock) {
     auto& tasks = loose_.ranks[static_cast<std::size_t>(rank)].tasks;
     const auto stage = [&](const LooseTask& task) {
       if (task.task.kind == TaskKind::reduce) return 2;
-      return task.task.kind == TaskKind::dispatch && problem_.rank_of_expert(task.task.block) == peer ? 1 : 0;
+      return task.task.kind == TaskKind::dispatch && problem_.holder(task.task.block, 0) == peer ? 1 : 0;
     };
     std::ranges::stable_sort(tasks, {}, stage);
   };

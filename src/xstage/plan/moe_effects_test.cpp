@@ -57,8 +57,8 @@ Traffic bytes_sent(const Schedule& schedule, TaskKind kind) {
 // Rows of source's tokens on experts of holder.
 std::int64_t rows_between(const MoeProblem& problem, int source, int holder) {
   std::int64_t rows = 0;
-  for (int expert = problem.expert_begin(holder); expert < problem.expert_begin(holder + 1); ++expert) {
-    rows += problem.rows_of(source, expert);
+  for (const auto expert : problem.local_experts(holder)) {
+    if (problem.holder(expert, source) == holder) rows += problem.rows_of(source, expert);
   }
   return rows;
 }
@@ -205,18 +205,19 @@ TEST(MoeEffects, TasksWriteToThePeersThatTheySendTo) {
   });
 }
 
-TEST(MoeEffects, WeightsOfEveryExpertWithRowsAreLoadedOnce) {
+TEST(MoeEffects, WeightsOfEveryExpertWithRowsAreLoadedOnceByEveryHolder) {
   for_random_schedules([](const MoeProblem& problem, const MoeBytes& bytes, const Schedule& schedule) {
-    std::map<std::pair<TaskKind, int>, double> loaded;
+    std::map<std::tuple<TaskKind, int, int>, double> loaded;  // by rank and expert
     for (const auto kind : {TaskKind::linear1, TaskKind::linear2}) {
       for_tasks(schedule, kind, [&](int rank, std::size_t claim, const Task& task) {
-        loaded[{kind, problem.block(rank, task.block).expert}] += of(schedule, rank).work[claim].load_bytes;
+        loaded[{kind, rank, problem.block(rank, task.block).expert}] += of(schedule, rank).work[claim].load_bytes;
       });
     }
     const double matrix =
         static_cast<double>(problem.shape().hidden) * static_cast<double>(problem.shape().intermediate) * bytes.weight;
     for (const auto& [key, amount] : loaded) {
-      EXPECT_NEAR(amount / matrix, key.first == TaskKind::linear1 ? 2 : 1, 1e-9) << "expert " << key.second;
+      const auto& [kind, rank, expert] = key;
+      EXPECT_NEAR(amount / matrix, kind == TaskKind::linear1 ? 2 : 1, 1e-9) << "expert " << expert << ", rank " << rank;
     }
   });
 }
@@ -237,9 +238,9 @@ TEST(MoeEffects, DispatchAndReduceReadTheirRowsAndComputeNothing) {
       }
       std::int64_t rows = 0;
       for (int holder = 0; holder < problem.num_ranks(); ++holder) rows += rows_between(problem, rank, holder);
-      const auto tokens = problem.token_begin(rank + 1) - problem.token_begin(rank);
+      const auto tokens = problem.tokens_of(rank);
       EXPECT_EQ(dispatched, static_cast<double>(rows) * hidden * 3);
-      EXPECT_EQ(reduced, static_cast<double>(tokens * problem.shape().topk) * hidden * 4);
+      EXPECT_EQ(reduced, static_cast<double>(tokens * problem.shape().num_slots()) * hidden * 4);
     }
   });
 }

@@ -28,7 +28,8 @@ std::vector<Task> tasks_from_json(const Json& json, const std::string& where) {
 
 MoeProblem problem_from_json(const Json& json, const std::string& where) {
   const MoeShape shape{field<std::int64_t>(json, "hidden", where), field<std::int64_t>(json, "intermediate", where),
-                       field<int>(json, "num_experts", where), field<int>(json, "topk", where)};
+                       field<int>(json, "num_experts", where), field<int>(json, "topk", where),
+                       json.contains("num_shared") ? field<int>(json, "num_shared", where) : 0};
   const MoeTiling tiling{field<int>(json, "block_rows", where), field<int>(json, "linear1_cols", where),
                          field<int>(json, "linear2_cols", where), field<int>(json, "reduce_tokens", where),
                          json.contains("ring_blocks") ? field<int>(json, "ring_blocks", where) : 0};
@@ -36,7 +37,14 @@ MoeProblem problem_from_json(const Json& json, const std::string& where) {
   const auto num_tokens = field<std::int64_t>(json, "num_tokens", where);
   auto rows = field<std::vector<std::int32_t>>(json, "rows", where);
   try {
-    return {shape, tiling, num_ranks, num_tokens, std::move(rows)};
+    MoePlacement placement;
+    if (json.contains("tokens_per_rank")) {
+      placement.tokens = field<std::vector<std::int64_t>>(json, "tokens_per_rank", where);
+    }
+    if (json.contains("holders")) {
+      placement.experts = {field<std::vector<std::vector<std::int32_t>>>(json, "holders", where), num_ranks};
+    }
+    return {shape, tiling, complete(std::move(placement), shape, num_ranks, num_tokens), std::move(rows)};
   } catch (const Error& error) {
     fail(error.kind(), "{}: {}", where, error.what());
   }
@@ -60,6 +68,17 @@ Json to_json(const MoeProblem& problem, const Schedule& schedule) {
                      {"reduce_tokens", tiling.reduce_tokens},
                      {"ring_blocks", tiling.ring_blocks},
                      {"rows", problem.rows()}};
+  // What a problem need not say: no shared expert, tokens and experts in even parts.
+  const auto& placement = problem.placement();
+  const auto even = complete({}, shape, problem.num_ranks(), problem.num_tokens());
+  if (shape.num_shared > 0) json["problem"]["num_shared"] = shape.num_shared;
+  if (placement.tokens != even.tokens) json["problem"]["tokens_per_rank"] = placement.tokens;
+  if (placement.experts != even.experts) {
+    json["problem"]["holders"] = Json::array();
+    for (int expert = 0; expert < shape.num_experts; ++expert) {
+      json["problem"]["holders"].push_back(placement.experts.holders(expert));
+    }
+  }
   json["ranks"] = Json::array();
   for (const auto& rank : schedule.ranks) {
     Json tasks = Json::array();

@@ -37,6 +37,7 @@ TEST_F(MoeFile, RoundTripGivesTheSameProblemAndTasks) {
     EXPECT_EQ(read.problem.tiling(), problem.tiling());
     EXPECT_EQ(read.problem.num_ranks(), problem.num_ranks());
     EXPECT_EQ(read.problem.num_tokens(), problem.num_tokens());
+    EXPECT_EQ(read.problem.placement(), problem.placement());
     EXPECT_TRUE(std::ranges::equal(read.problem.rows(), problem.rows()));
     ASSERT_EQ(read.tasks.size(), schedule.ranks.size());
     for (std::size_t rank = 0; rank < read.tasks.size(); ++rank) {
@@ -51,6 +52,15 @@ TEST_F(MoeFile, AProblemThatNamesNoRingHasNone) {
   EXPECT_EQ(write_and_read(json).problem.tiling().ring_blocks, 1);
   json["problem"].erase("ring_blocks");
   EXPECT_EQ(write_and_read(json).problem.tiling().ring_blocks, 0);
+}
+
+TEST_F(MoeFile, AProblemThatNamesNoPlacementHasAnEvenOneWithoutSharedExperts) {
+  const auto json = small();
+  for (const char* field : {"num_shared", "tokens_per_rank", "holders"}) EXPECT_FALSE(json["problem"].contains(field));
+  const auto read = write_and_read(json).problem;
+  EXPECT_EQ(read.shape().num_shared, 0);
+  EXPECT_EQ(read.placement().tokens, (std::vector<std::int64_t>{2, 1}));
+  EXPECT_EQ(read.placement().experts, contiguous_experts(2, 2));
 }
 
 // Order and completeness are the checker's to judge, not the reader's.
@@ -102,6 +112,12 @@ TEST_F(MoeFile, MalformedDocumentsAreUsageErrorsThatNameTheFile) {
   expect([](Json& json) { json["problem"]["block_rows"] = 0; }, "problem: MoE tiling");
   expect([](Json& json) { json["problem"]["ring_blocks"] = -1; }, "problem: MoE tiling");
   expect([](Json& json) { json["problem"]["ring_blocks"] = 0.5; }, "problem: the field \"ring_blocks\"");
+  expect([](Json& json) { json["problem"]["num_shared"] = -1; }, "problem: MoE shape: shared experts");
+  expect([](Json& json) { json["problem"]["tokens_per_rank"] = {3}; }, "problem: tokens per rank: 2 ranks expected");
+  expect([](Json& json) { json["problem"]["tokens_per_rank"] = {3, 1}; }, "problem: tokens per rank: their sum 4");
+  expect([](Json& json) { json["problem"]["tokens_per_rank"] = {4, -1}; }, "problem: tokens per rank must not be neg");
+  expect([](Json& json) { json["problem"]["holders"] = {{0}}; }, "problem: expert map: 2 experts expected, 1 found");
+  expect([](Json& json) { json["problem"]["holders"] = {{0}, {2}}; }, "problem: expert map: expert 1 lies on rank 2");
   for (const std::string key : {"hidden", "intermediate", "num_experts", "topk", "num_ranks", "num_tokens",
                                 "block_rows", "linear1_cols", "linear2_cols", "reduce_tokens", "rows"}) {
     expect([&](Json& json) { json["problem"].erase(key); }, "problem: the field \"" + key + "\" is missing");

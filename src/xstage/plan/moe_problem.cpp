@@ -2,118 +2,124 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
-#include "xstage/core/csv.hpp"
-#include "xstage/core/embedded.hpp"
 #include "xstage/core/error.hpp"
-#include "xstage/plan/ring.hpp"
 
 namespace xs {
-namespace {
-
-enum MoeRegion : std::uint8_t { kRows, kActivations, kSlots };  // in the order of MoeProblem::regions()
-
-}  // namespace
-
-std::vector<MoeModel> list_moe_models() {
-  const auto files = embedded_files();
-  const auto file = std::ranges::find(files, "moe_models.csv", &EmbeddedFile::name);
-  check(file != files.end(), "moe_models.csv is not embedded");
-  const auto csv = Csv::parse(std::string(file->text), "moe_models.csv");
-  const auto name = csv.column("name"), hidden = csv.column("hidden"), intermediate = csv.column("intermediate"),
-             experts = csv.column("experts"), topk = csv.column("topk"), shared = csv.column("shared"),
-             doubt = csv.column("check");
-  std::vector<MoeModel> models;
-  for (std::size_t row = 0; row < csv.num_rows(); ++row) {
-    const MoeShape shape{csv.integer(row, hidden, 1), csv.integer(row, intermediate, 1),
-                         static_cast<int>(csv.integer(row, experts, 1)), static_cast<int>(csv.integer(row, topk, 1))};
-    models.push_back({std::string(csv.text(row, name)), shape, static_cast<int>(csv.integer(row, shared, 0)),
-                      csv.text(row, doubt).empty()});
-  }
-  return models;
-}
-
-MoeModel find_moe_model(const std::string& name) {
-  std::vector<std::string> names;
-  for (const auto& model : list_moe_models()) {
-    if (model.name == name) return model;
-    names.push_back(model.name);
-  }
-  fail(ErrorKind::usage, "model {}: unknown; expected one of {}", name, fmt::join(names, ", "));
-}
-
-MoeShape shrink(const MoeShape& shape, int factor) {
-  require(factor >= 1, "shrink must be at least 1, found {}", factor);
-  require(shape.hidden % factor == 0 && shape.intermediate % factor == 0,
-          "shrink {} does not divide hidden {} and intermediate {}; try a power of two", factor, shape.hidden,
-          shape.intermediate);
-  return {shape.hidden / factor, shape.intermediate / factor, shape.num_experts, shape.topk};
-}
 
 MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, int num_ranks, std::int64_t num_tokens,
                        std::vector<std::int32_t> rows)
-    : shape_(shape), tiling_(tiling), num_ranks_(num_ranks), num_tokens_(num_tokens), rows_(std::move(rows)) {
+    : MoeProblem(shape, tiling, complete({}, shape, num_ranks, num_tokens), std::move(rows)) {}
+
+MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, MoePlacement placement,
+                       std::vector<std::int32_t> rows)
+    : shape_(shape), tiling_(tiling), placement_(std::move(placement)), rows_(std::move(rows)) {
   require(shape.hidden >= 1 && shape.intermediate >= 1 && shape.num_experts >= 1 && shape.topk >= 1,
           "MoE shape: hidden, intermediate, experts and top-k must be at least 1");
+  require(shape.num_shared >= 0, "MoE shape: shared experts must be at least 0, found {}", shape.num_shared);
   require(tiling.block_rows >= 1 && tiling.linear1_cols >= 1 && tiling.linear2_cols >= 1 && tiling.reduce_tokens >= 1,
           "MoE tiling: every tile extent must be at least 1");
   require(tiling.ring_blocks >= 0, "MoE tiling: ring blocks must be at least 1, or 0 for no ring; found {}",
           tiling.ring_blocks);
-  require(num_ranks >= 1 && num_tokens >= 0, "ranks must be at least 1 and tokens at least 0, found {} and {}",
-          num_ranks, num_tokens);
-  require(rows_.size() == index(num_ranks) * index(shape.num_experts),
-          "row counts: {} expected ({} ranks x {} experts), {} found", index(num_ranks) * index(shape.num_experts),
-          num_ranks, shape.num_experts, rows_.size());
+  require(num_ranks() >= 1, "ranks must be at least 1, found {}", num_ranks());
+  require(std::ranges::all_of(placement_.tokens, [](auto tokens) { return tokens >= 0; }),
+          "tokens per rank must not be negative");
+  require(placement_.experts.num_experts() == shape.num_experts, "expert map: {} experts expected, {} found",
+          shape.num_experts, placement_.experts.num_experts());
+  require(rows_.size() == index(num_ranks()) * index(shape.num_experts),
+          "row counts: {} expected ({} ranks x {} experts), {} found", index(num_ranks()) * index(shape.num_experts),
+          num_ranks(), shape.num_experts, rows_.size());
   require(std::ranges::all_of(rows_, [](auto count) { return count >= 0; }), "row counts must not be negative");
-  const auto num_rows = std::accumulate(rows_.begin(), rows_.end(), std::int64_t{0});
+  token_begin_.push_back(0);
+  for (const auto tokens : placement_.tokens) token_begin_.push_back(token_begin_.back() + tokens);
+  const auto num_rows =
+      std::accumulate(rows_.begin(), rows_.end(), std::int64_t{0}) + shape.num_shared * token_begin_.back();
   require(std::in_range<std::int32_t>(num_rows), "row counts: their sum {} is more than 32 bits count", num_rows);
 
-  offsets_.resize(rows_.size());
-  blocks_.resize(index(num_ranks));
-  group_blocks_.resize(index(num_ranks));
-  group_starts_.resize(index(num_ranks));
-  owned_blocks_.resize(index(num_ranks) * index(num_ranks));
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    auto& blocks = blocks_[index(rank)];
-    auto& prefix = group_blocks_[index(rank)];
-    prefix.push_back(0);
-    for (std::int32_t expert = expert_begin(rank); expert < expert_begin(rank + 1); ++expert) {
-      std::int32_t total = 0;
-      for (int source = 0; source < num_ranks; ++source) {
-        offsets_[cell(source, expert)] = total;
-        total += rows_of(source, expert);
-      }
-      for (std::int32_t first = 0; first < total; first += tiling.block_rows) {
-        blocks.push_back({expert, first, std::min(tiling.block_rows, total - first)});
-        for (const auto& segment : segments(blocks.back())) {
-          ++owned_blocks_[index(rank) * index(num_ranks) + index(segment.source)];
-        }
-      }
-      prefix.push_back(static_cast<std::int32_t>(blocks.size()));
-      const std::int32_t own = row_offset(rank, expert);
-      group_starts_[index(rank)].push_back(rotation_starts(own, own + rows_of(rank, expert), total, tiling.block_rows));
-    }
+  experts_ = placement_.experts.with_shared(shape.num_shared, num_ranks());
+  local_experts_.resize(index(num_ranks()));
+  for (std::int32_t expert = 0; expert < shape.all_experts(); ++expert) {
+    for (const auto rank : experts_.holders(expert)) local_experts_[index(rank)].push_back(expert);
+  }
+  offsets_.resize(index(num_ranks()) * index(shape.all_experts()));
+  dispatch_experts_.resize(index(num_ranks()));
+  blocks_.resize(index(num_ranks()));
+  group_blocks_.resize(index(num_ranks()));
+  group_starts_.resize(index(num_ranks()));
+  owned_blocks_.resize(index(num_ranks()) * index(num_ranks()));
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    place_rows(rank);
+    order_dispatch(rank);
     max_blocks_ = std::max(max_blocks_, num_blocks(rank));
   }
 }
 
-int MoeProblem::rank_of_expert(std::int32_t expert) const {
-  // The first ranks hold the remainder, so this guess is never too low.
-  int rank = static_cast<int>(std::int64_t{expert} * num_ranks_ / shape_.num_experts);
-  while (expert < expert_begin(rank)) --rank;
-  return rank;
+// Rows and blocks of the experts that the rank holds.
+void MoeProblem::place_rows(int rank) {
+  auto& blocks = blocks_[index(rank)];
+  auto& prefix = group_blocks_[index(rank)];
+  prefix.push_back(0);
+  for (const auto expert : local_experts(rank)) {
+    const auto holders = experts_.holders(expert);
+    const auto replica = static_cast<std::int32_t>(std::ranges::find(holders, rank) - holders.begin());
+    std::int32_t total = 0, own_begin = 0, own_end = 0;
+    for (int source = 0; source < num_ranks(); ++source) {
+      if (source == rank) own_begin = own_end = total;  // where they would stand
+      if (holder(expert, source) != rank) continue;
+      offsets_[index(source) * index(shape_.all_experts()) + index(expert)] = total;
+      total += rows_of(source, expert);
+      if (source == rank) own_end = total;
+    }
+    for (std::int32_t first = 0; first < total; first += tiling_.block_rows) {
+      blocks.push_back({expert, replica, first, std::min(tiling_.block_rows, total - first)});
+      for (const auto& segment : segments(blocks.back())) {
+        ++owned_blocks_[index(rank) * index(num_ranks()) + index(segment.source)];
+      }
+    }
+    prefix.push_back(static_cast<std::int32_t>(blocks.size()));
+    group_starts_[index(rank)].push_back(rotation_starts(own_begin, own_end, total, tiling_.block_rows));
+  }
 }
 
-std::int32_t MoeProblem::first_block(std::int32_t expert) const {
-  const int rank = rank_of_expert(expert);
-  return group_blocks_[index(rank)][index(expert - expert_begin(rank))];
+// First local experts of every rank first, as waves consume them, beginning with the next rank's so that no two ranks
+// start on the same port.
+void MoeProblem::order_dispatch(int rank) {
+  std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t>> visits;  // (group, holder, expert)
+  for (std::int32_t expert = 0; expert < shape_.all_experts(); ++expert) {
+    visits.emplace_back(group_of(holder(expert, rank), expert), holder(expert, rank), expert);
+  }
+  std::ranges::sort(visits);
+  for (auto begin = visits.begin(); begin != visits.end();) {
+    const auto end =
+        std::find_if(begin, visits.end(), [&](const auto& visit) { return std::get<0>(visit) != std::get<0>(*begin); });
+    std::rotate(begin, begin + (rank + 1) % (end - begin), end);
+    begin = end;
+  }
+  for (const auto& [group, holder, expert] : visits) dispatch_experts_[index(rank)].push_back(expert);
+}
+
+std::int32_t MoeProblem::group_of(int rank, std::int32_t expert) const {
+  const auto local = local_experts(rank);
+  return static_cast<std::int32_t>(std::ranges::lower_bound(local, expert) - local.begin());
+}
+
+std::int32_t MoeProblem::first_block(int rank, std::int32_t expert) const {
+  return group_blocks_[index(rank)][index(group_of(rank, expert))];
+}
+
+std::int64_t MoeProblem::rows_received(int rank) const {
+  const auto& blocks = blocks_[index(rank)];
+  return std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0},
+                         [](std::int64_t sum, const MoeBlock& block) { return sum + block.num_rows; });
 }
 
 std::vector<MoeSegment> MoeProblem::segments(const MoeBlock& block) const {
   std::vector<MoeSegment> found;
   const std::int32_t block_end = block.first_row + block.num_rows;
-  for (int source = 0; source < num_ranks_; ++source) {
+  const auto num_replicas = static_cast<int>(experts_.holders(block.expert).size());
+  for (int source = block.replica; source < num_ranks(); source += num_replicas) {  // ExpertMap's rule
     const std::int32_t begin = row_offset(source, block.expert);
     const std::int32_t first = std::max(begin, block.first_row);
     const std::int32_t end = std::min(begin + rows_of(source, block.expert), block_end);
@@ -125,22 +131,22 @@ std::vector<MoeSegment> MoeProblem::segments(const MoeBlock& block) const {
 Counts MoeProblem::counts(int rank) const {
   Counts counts;
   counts.rank = rank;
-  counts.num_ranks = num_ranks_;
-  counts.num_experts = shape_.num_experts;
-  counts.num_groups = expert_begin(rank + 1) - expert_begin(rank);
+  counts.num_ranks = num_ranks();
+  counts.num_experts = shape_.all_experts();
+  counts.num_groups = static_cast<std::int32_t>(local_experts(rank).size());
   counts.linear1_tiles = static_cast<std::int32_t>(ceil_div<std::int64_t>(shape_.intermediate, tiling_.linear1_cols));
   counts.linear2_tiles = static_cast<std::int32_t>(ceil_div<std::int64_t>(shape_.hidden, tiling_.linear2_cols));
-  counts.num_reduce = static_cast<std::int32_t>(
-      ceil_div<std::int64_t>(token_begin(rank + 1) - token_begin(rank), tiling_.reduce_tokens));
+  counts.num_reduce = static_cast<std::int32_t>(ceil_div<std::int64_t>(tokens_of(rank), tiling_.reduce_tokens));
   counts.group_blocks = group_blocks_[index(rank)].data();
   counts.group_starts = group_starts_[index(rank)].data();
+  counts.dispatch_experts = dispatch_experts_[index(rank)].data();
   return counts;
 }
 
 MoeProblem MoeProblem::with_ring(int ring_blocks) const {
   MoeTiling tiling = tiling_;
   tiling.ring_blocks = ring_blocks;
-  return {shape_, tiling, num_ranks_, num_tokens_, rows_};
+  return {shape_, tiling, placement_, rows_};
 }
 
 std::int32_t MoeProblem::activation_slots() const {
@@ -148,8 +154,8 @@ std::int32_t MoeProblem::activation_slots() const {
 }
 
 std::vector<FlagGroup> MoeProblem::flags() const {
-  std::vector<FlagGroup> flags{{"counted", counted(0), num_ranks_},
-                               {"combined", combined(0), num_ranks_},
+  std::vector<FlagGroup> flags{{"counted", counted(0), num_ranks()},
+                               {"combined", combined(0), num_ranks()},
                                {"arrived", arrived(0), max_blocks_},
                                {"activated", activated(0), max_blocks_}};
   if (activation_slots() < max_blocks_) flags.push_back({"released", released(0), max_blocks_});
@@ -157,193 +163,33 @@ std::vector<FlagGroup> MoeProblem::flags() const {
 }
 
 std::vector<Region> MoeProblem::regions() const {
-  return {{"rows", max_blocks_}, {"activations", activation_slots(), true}, {"slots", num_ranks_}};
+  return {{"rows", max_blocks_}, {"activations", activation_slots(), true}, {"slots", num_ranks()}};
 }
 
-ActivationUses activation_uses(std::span<const Task> tasks, std::int32_t num_blocks) {
-  ActivationUses uses{{}, std::vector<std::int32_t>(static_cast<std::size_t>(num_blocks), -1)};
-  const auto take_slot = [&](std::int32_t block) {
-    auto& use = uses.use[static_cast<std::size_t>(block)];
-    if (use >= 0) return;
-    use = static_cast<std::int32_t>(uses.block.size());
-    uses.block.push_back(block);
-  };
-  for (const Task& task : tasks) {
-    if (task.kind == TaskKind::linear1 && task.block >= 0 && task.block < num_blocks) take_slot(task.block);
-  }
-  for (std::int32_t block = 0; block < num_blocks; ++block) take_slot(block);
-  return uses;
-}
-
-std::int32_t ring_bound(std::span<const Task> tasks, std::int32_t num_blocks) {
-  const auto order = activation_uses(tasks, num_blocks);
-  std::vector<RingUse> uses(order.block.size(), {static_cast<std::int64_t>(tasks.size()), 0});
-  for (std::size_t claim = 0; claim < tasks.size(); ++claim) {
-    const Task& task = tasks[claim];
-    const bool touches = task.kind == TaskKind::linear1 || task.kind == TaskKind::linear2;
-    if (!touches || task.block < 0 || task.block >= num_blocks) continue;
-    auto& use = uses[static_cast<std::size_t>(order.use[static_cast<std::size_t>(task.block)])];
-    use.first = std::min(use.first, static_cast<std::int64_t>(claim));
-    use.last = static_cast<std::int64_t>(claim);
-  }
-  return ring_bound(uses);
-}
-
-RankSchedule MoeProblem::rank_schedule(int rank, std::vector<Task> tasks, const MoeBytes& bytes) const {
-  const Counts own = counts(rank);
-  const auto uses = activation_uses(tasks, own.num_blocks());
-  RankSchedule schedule;
-  schedule.grids = {{TaskKind::dispatch, own.num_experts, 1},
-                    {TaskKind::linear1, own.num_blocks(), own.linear1_tiles},
-                    {TaskKind::linear2, own.num_blocks(), own.linear2_tiles},
-                    {TaskKind::reduce, own.num_reduce, 1},
-                    {TaskKind::tile, 0, 0}};
-  schedule.work.reserve(tasks.size());
-  for (const Task& task : tasks) {
-    const TileGrid& grid = schedule.grids[static_cast<std::size_t>(task.kind)];
-    // A task outside its grid has no effects; the checker names it.
-    const bool inside = task.block >= 0 && task.block < grid.num_blocks && task.tile >= 0 && task.tile < grid.num_tiles;
-    if (inside) {
-      append_effects(rank, task, uses, bytes, schedule);
-    } else {
-      schedule.work.push_back({0, 0});
-    }
-    schedule.end_rows();
-  }
-  schedule.tasks = std::move(tasks);
-  return schedule;
-}
-
-// The one place that knows what an MoE task waits for, reads, writes, sends and publishes.
-void MoeProblem::append_effects(int rank, const Task& task, const ActivationUses& uses, const MoeBytes& bytes,
-                                RankSchedule& out) const {
-  const Counts own = counts(rank);
-  const double hidden = static_cast<double>(shape_.hidden);
-  const double intermediate = static_cast<double>(shape_.intermediate);
-  const auto weight_share = [&](const MoeBlock& of, double elements) {
-    // Row blocks of one expert run close together, so its weights come from memory once.
-    const auto group = of.expert - expert_begin(rank);
-    return elements * bytes.weight / (own.group_blocks[group + 1] - own.group_blocks[group]);
-  };
-  // Columns of a tile that are not padding.
-  const auto valid_cols = [&](int tile_cols, std::int64_t num_cols) {
-    return static_cast<double>(std::min<std::int64_t>(tile_cols, num_cols - std::int64_t{task.tile} * tile_cols));
-  };
-  const auto reads = [&](MoeRegion region, std::int32_t slot, std::int32_t generation = 0) {
-    out.accesses.append({rank, slot, generation, region, AccessMode::read});
-  };
-  const auto writes = [&](int to, MoeRegion region, std::int32_t slot, std::int32_t generation = 0) {
-    out.accesses.append({to, slot, generation, region, AccessMode::write});
-  };
-  const auto slots = activation_slots();
-  switch (task.kind) {
-    case TaskKind::dispatch: {
-      const std::int32_t expert = task.block;
-      const std::int32_t count = rows_of(rank, expert);
-      const int holder = rank_of_expert(expert);
-      out.work.push_back({0, count * hidden * bytes.dispatch});
-      if (count == 0) return;
-      out.sends.append({holder, static_cast<std::int64_t>(count * hidden * bytes.dispatch)});
-      // The rows may straddle row blocks of the expert.
-      const std::int32_t begin = row_offset(rank, expert);
-      for (std::int32_t row = begin; row < begin + count;) {
-        const std::int32_t in_expert = row / tiling_.block_rows;
-        const std::int32_t end = std::min(begin + count, (in_expert + 1) * tiling_.block_rows);
-        writes(holder, kRows, first_block(expert) + in_expert);
-        out.raises.append({holder, arrived(first_block(expert) + in_expert), end - row});
-        row = end;
-      }
-      return;
-    }
-    case TaskKind::linear1: {
-      const MoeBlock& of = block(rank, task.block);
-      const double valid = valid_cols(tiling_.linear1_cols, shape_.intermediate);
-      out.work.push_back(
-          {2.0 * tiling_.block_rows * hidden * 2.0 * tiling_.linear1_cols, weight_share(of, hidden * 2.0 * valid)});
-      const auto use = uses.use[index(task.block)];
-      out.waits.append({arrived(task.block), of.num_rows});
-      if (use >= slots) out.waits.append({released(uses.block[index(use - slots)]), own.linear2_tiles});
-      reads(kRows, task.block);
-      writes(rank, kActivations, use % slots, use / slots);
-      out.raises.append({rank, activated(task.block), 1});
-      return;
-    }
-    case TaskKind::linear2: {
-      const MoeBlock& of = block(rank, task.block);
-      const double valid = valid_cols(tiling_.linear2_cols, shape_.hidden);
-      out.work.push_back(
-          {2.0 * tiling_.block_rows * intermediate * tiling_.linear2_cols, weight_share(of, intermediate * valid)});
-      const auto use = uses.use[index(task.block)];
-      out.waits.append({activated(task.block), own.linear1_tiles});
-      reads(kActivations, use % slots, use / slots);
-      reads(kRows, task.block);  // where they came from
-      if (use + slots < own.num_blocks()) out.raises.append({rank, released(task.block), 1});
-      for (const auto& segment : segments(of)) {
-        out.sends.append({segment.source, static_cast<std::int64_t>(segment.count * valid * bytes.combine)});
-        writes(segment.source, kSlots, rank);
-        out.raises.append({segment.source, combined(rank), 1});
-      }
-      return;
-    }
-    case TaskKind::reduce: {
-      const std::int64_t first = std::int64_t{task.block} * tiling_.reduce_tokens;
-      const std::int64_t tokens =
-          std::min<std::int64_t>(tiling_.reduce_tokens, token_begin(rank + 1) - token_begin(rank) - first);
-      const double elements = static_cast<double>(tokens) * shape_.topk * hidden;
-      out.work.push_back({0, elements * bytes.combine});
-      for (int peer = 0; peer < num_ranks_; ++peer) {
-        const std::int64_t tiles =
-            std::int64_t{owned_blocks_[index(peer) * index(num_ranks_) + index(rank)]} * own.linear2_tiles;
-        if (tiles == 0) continue;
-        out.waits.append({combined(peer), tiles});
-        reads(kSlots, peer);
-      }
-      return;
-    }
-    case TaskKind::tile:
-      return;  // a layer has none
-  }
-}
-
-Schedule MoeProblem::schedule(const Order& order, const MoeBytes& bytes) const {
-  Schedule schedule{flags(), regions(), {}};
-  for (int rank = 0; rank < num_ranks_; ++rank) {
-    schedule.ranks.push_back(rank_schedule(rank, expand(order, counts(rank)), bytes));
-  }
-  return schedule;
-}
-
-Schedule MoeProblem::schedule(const std::vector<std::vector<Task>>& tasks, const MoeBytes& bytes) const {
-  require(tasks.size() == index(num_ranks_), "schedule: {} ranks expected, {} found", num_ranks_, tasks.size());
-  Schedule schedule{flags(), regions(), {}};
-  for (int rank = 0; rank < num_ranks_; ++rank) {
-    schedule.ranks.push_back(rank_schedule(rank, tasks[index(rank)], bytes));
-  }
-  return schedule;
-}
-
-std::vector<std::int32_t> count_rows(const Routing& routing, int num_experts, int num_ranks) {
-  std::vector<std::int32_t> rows(static_cast<std::size_t>(num_ranks) * static_cast<std::size_t>(num_experts));
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    const auto end = split_begin(routing.num_tokens, num_ranks, rank + 1) * routing.topk;
-    for (auto i = split_begin(routing.num_tokens, num_ranks, rank) * routing.topk; i < end; ++i) {
-      const auto expert = routing.expert[static_cast<std::size_t>(i)];
-      if (expert < 0) continue;
-      ++rows[static_cast<std::size_t>(rank) * static_cast<std::size_t>(num_experts) + static_cast<std::size_t>(expert)];
+std::vector<std::int32_t> count_rows(const Routing& routing, int num_experts, std::span<const std::int64_t> tokens) {
+  std::vector<std::int32_t> rows(tokens.size() * static_cast<std::size_t>(num_experts));
+  auto slot = routing.expert.begin();
+  for (std::size_t rank = 0; rank < tokens.size(); ++rank) {
+    for (const auto end = slot + tokens[rank] * routing.topk; slot != end; ++slot) {
+      if (*slot >= 0) ++rows[rank * static_cast<std::size_t>(num_experts) + static_cast<std::size_t>(*slot)];
     }
   }
   return rows;
 }
 
-MoeProblem make_problem(const MoeShape& shape, const MoeTiling& tiling, int num_ranks, const Routing& routing) {
+MoeProblem make_problem(const MoeShape& shape, const MoeTiling& tiling, int num_ranks, const Routing& routing,
+                        MoePlacement placement) {
   require(routing.topk == shape.topk, "routing: top-k {} expected, {} found", shape.topk, routing.topk);
-  return {shape, tiling, num_ranks, routing.num_tokens, count_rows(routing, shape.num_experts, num_ranks)};
+  placement = complete(std::move(placement), shape, num_ranks, routing.num_tokens);
+  auto rows = count_rows(routing, shape.num_experts, placement.tokens);
+  return {shape, tiling, std::move(placement), std::move(rows)};
 }
 
 int default_experts_per_wave(const MoeProblem& problem, int num_sms) {
   const auto rows = std::accumulate(problem.rows().begin(), problem.rows().end(), std::int64_t{0});
   const std::int64_t experts = problem.shape().num_experts;
-  const auto local = ceil_div(problem.shape().num_experts, problem.num_ranks());
+  int local = 0;
+  for (int rank = 0; rank < problem.num_ranks(); ++rank) local = std::max(local, problem.counts(rank).num_groups);
   if (rows < experts) return local;
   const auto blocks = ceil_div(ceil_div(rows, experts), std::int64_t{problem.tiling().block_rows});
   const auto tiles = blocks * problem.counts(0).linear1_tiles;

@@ -2,10 +2,11 @@
 
 #include <filesystem>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "xstage/core/json_fwd.hpp"
+#include "xstage/plan/moe_placement.hpp"
+#include "xstage/plan/moe_shape.hpp"
 #include "xstage/plan/order.hpp"
 #include "xstage/plan/routing.hpp"
 #include "xstage/plan/schedule.hpp"
@@ -13,45 +14,10 @@
 // A mixture-of-experts layer as a problem of order: which row blocks there are, what every task waits for, touches,
 // sends and raises. Everything follows from the matrix of row counts (source rank, expert); no tensor is touched.
 //
-// Experts and tokens lie on ranks in contiguous, even parts (split_begin). On the rank that holds an expert, its rows
-// stand sorted by token over all ranks, so a row's place in its block does not depend on the number of ranks: results
-// are then bitwise equal on any number.
+// On the rank that holds an expert, its rows stand sorted by token over all ranks. Where in a block a row stands
+// changes no bit of a product, so results are bitwise equal on any number of ranks and for any placement.
 
 namespace xs {
-
-struct MoeShape {
-  std::int64_t hidden = 0;
-  std::int64_t intermediate = 0;
-  int num_experts = 0;
-  int topk = 0;
-  friend bool operator==(const MoeShape&, const MoeShape&) = default;
-};
-
-struct MoeModel {
-  std::string name;
-  MoeShape shape;
-  int shared_experts = 0;
-  bool verified = false;  // shape checked against the model's own configuration
-};
-std::vector<MoeModel> list_moe_models();
-MoeModel find_moe_model(const std::string& name);
-// hidden and intermediate divided by `factor`, experts and top-k kept.
-MoeShape shrink(const MoeShape& shape, int factor);
-
-struct MoeTiling {
-  int block_rows = 128;
-  int linear1_cols = 64;  // activation columns of a tile: as many gate and as many up columns of the product
-  int linear2_cols = 128;
-  int reduce_tokens = 32;
-  int ring_blocks = 0;  // whose activations a rank holds at once; 0: all
-  friend bool operator==(const MoeTiling&, const MoeTiling&) = default;
-};
-
-struct MoeBytes {  // per element
-  double weight = 2;
-  double dispatch = 2;
-  double combine = 2;
-};
 
 // `block`'s rows of one source rank: rows [first, first + count) of the block are the source's rows
 // [first_of_source, …) for the block's expert.
@@ -64,7 +30,8 @@ struct MoeSegment {
 
 struct MoeBlock {
   std::int32_t expert;     // over all ranks
-  std::int32_t first_row;  // among the expert's rows
+  std::int32_t replica;    // which of the expert's holders this rank is
+  std::int32_t first_row;  // among the expert's rows on this rank
   std::int32_t num_rows;   // up to block_rows
 };
 
@@ -80,30 +47,41 @@ std::int32_t ring_bound(std::span<const Task> tasks, std::int32_t num_blocks);
 
 class MoeProblem {
  public:
-  // rows[source * num_experts + expert], num_tokens over all ranks.
+  // rows[source * num_experts + expert] of the routed experts.
+  MoeProblem(const MoeShape& shape, const MoeTiling& tiling, MoePlacement placement, std::vector<std::int32_t> rows);
+  // With tokens and experts in contiguous, even parts.
   MoeProblem(const MoeShape& shape, const MoeTiling& tiling, int num_ranks, std::int64_t num_tokens,
              std::vector<std::int32_t> rows);
 
   const MoeShape& shape() const { return shape_; }
   const MoeTiling& tiling() const { return tiling_; }
-  int num_ranks() const { return num_ranks_; }
-  std::int64_t num_tokens() const { return num_tokens_; }
+  const MoePlacement& placement() const { return placement_; }
+  int num_ranks() const { return placement_.num_ranks(); }
+  std::int64_t num_tokens() const { return token_begin_.back(); }
   std::span<const std::int32_t> rows() const { return {rows_.data(), rows_.size()}; }
 
-  std::int64_t token_begin(int rank) const { return split_begin(num_tokens_, num_ranks_, rank); }
-  std::int32_t expert_begin(int rank) const {
-    return static_cast<std::int32_t>(split_begin(shape_.num_experts, num_ranks_, rank));
+  std::int64_t token_begin(int rank) const { return token_begin_[index(rank)]; }
+  std::int64_t tokens_of(int rank) const { return placement_.tokens[index(rank)]; }
+  // Where the source's rows of an expert, shared ones included, go.
+  std::int32_t holder(std::int32_t expert, int source) const { return experts_.holder(expert, source); }
+  // That the rank holds, ascending; group g of its Counts is number g.
+  std::span<const std::int32_t> local_experts(int rank) const { return local_experts_[index(rank)]; }
+  std::int32_t rows_of(int source, std::int32_t expert) const {
+    return expert < shape_.num_experts ? rows_[index(source) * index(shape_.num_experts) + index(expert)]
+                                       : static_cast<std::int32_t>(tokens_of(source));
   }
-  int rank_of_expert(std::int32_t expert) const;
-  std::int32_t rows_of(int source, std::int32_t expert) const { return rows_[cell(source, expert)]; }
-  // Where the source's rows begin among the expert's rows.
-  std::int32_t row_offset(int source, std::int32_t expert) const { return offsets_[cell(source, expert)]; }
+  // Where the source's rows begin among the expert's rows on their holder.
+  std::int32_t row_offset(int source, std::int32_t expert) const {
+    return offsets_[index(source) * index(shape_.all_experts()) + index(expert)];
+  }
+  // From all sources, itself included.
+  std::int64_t rows_received(int rank) const;
 
   std::int32_t num_blocks(int rank) const { return static_cast<std::int32_t>(blocks_[index(rank)].size()); }
   std::int32_t max_blocks() const { return max_blocks_; }
   const MoeBlock& block(int rank, std::int32_t block) const { return blocks_[index(rank)][index(block)]; }
-  // First row block of a local expert on the rank that holds it.
-  std::int32_t first_block(std::int32_t expert) const;
+  // First row block of a local expert.
+  std::int32_t first_block(int rank, std::int32_t expert) const;
   std::vector<MoeSegment> segments(const MoeBlock& block) const;
 
   // The same layer with another ring.
@@ -118,11 +96,13 @@ class MoeProblem {
   // counts Linear-2 tiles of that peer with rows of this rank, arrived[block] rows, activated[block] Linear-1 tiles,
   // released[block] Linear-2 tiles of a block whose slot another block takes next.
   std::vector<FlagGroup> flags() const;
+  // Of any problem with up to so many blocks on a rank.
+  static std::int64_t most_flags(int num_ranks, std::int64_t max_blocks) { return 2 * num_ranks + 3 * max_blocks; }
   static std::int32_t counted(int peer) { return peer; }
-  std::int32_t combined(int peer) const { return num_ranks_ + peer; }
-  std::int32_t arrived(std::int32_t block) const { return 2 * num_ranks_ + block; }
-  std::int32_t activated(std::int32_t block) const { return 2 * num_ranks_ + max_blocks_ + block; }
-  std::int32_t released(std::int32_t block) const { return 2 * num_ranks_ + 2 * max_blocks_ + block; }
+  std::int32_t combined(int peer) const { return num_ranks() + peer; }
+  std::int32_t arrived(std::int32_t block) const { return 2 * num_ranks() + block; }
+  std::int32_t activated(std::int32_t block) const { return 2 * num_ranks() + max_blocks_ + block; }
+  std::int32_t released(std::int32_t block) const { return 2 * num_ranks() + 2 * max_blocks_ + block; }
 
   // Buffers of every rank: rows[block] with their origins, activations[slot], and slots[peer], the combine slots that
   // that peer fills.
@@ -136,28 +116,33 @@ class MoeProblem {
 
  private:
   static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
-  std::size_t cell(int source, std::int32_t expert) const {
-    return index(source) * index(shape_.num_experts) + index(expert);
-  }
+  std::int32_t group_of(int rank, std::int32_t expert) const;
+  void place_rows(int rank);
+  void order_dispatch(int rank);
   void append_effects(int rank, const Task& task, const ActivationUses& uses, const MoeBytes& bytes,
                       RankSchedule& schedule) const;
 
   MoeShape shape_;
   MoeTiling tiling_;
-  int num_ranks_;
-  std::int64_t num_tokens_;
+  MoePlacement placement_;
+  ExpertMap experts_;  // with the shared ones
   std::vector<std::int32_t> rows_;
+  std::vector<std::int64_t> token_begin_;
   std::vector<std::int32_t> offsets_;
-  std::vector<std::vector<MoeBlock>> blocks_;              // [rank]
-  std::vector<std::vector<std::int32_t>> group_blocks_;    // [rank][local expert], prefix sums
-  std::vector<std::vector<RotationStarts>> group_starts_;  // [rank][local expert]
-  std::vector<std::int32_t> owned_blocks_;                 // [holder * num_ranks + source] blocks with rows of source
+  std::vector<std::vector<std::int32_t>> local_experts_;     // [rank]
+  std::vector<std::vector<std::int32_t>> dispatch_experts_;  // [rank]
+  std::vector<std::vector<MoeBlock>> blocks_;                // [rank]
+  std::vector<std::vector<std::int32_t>> group_blocks_;      // [rank][local expert], prefix sums
+  std::vector<std::vector<RotationStarts>> group_starts_;    // [rank][local expert]
+  std::vector<std::int32_t> owned_blocks_;                   // [holder * num_ranks + source] blocks with rows of source
   std::int32_t max_blocks_ = 0;
 };
 
-// Row counts of a routing whose tokens lie evenly on `num_ranks` ranks.
-std::vector<std::int32_t> count_rows(const Routing& routing, int num_experts, int num_ranks);
-MoeProblem make_problem(const MoeShape& shape, const MoeTiling& tiling, int num_ranks, const Routing& routing);
+// Row counts of a routing, [rank, expert].
+std::vector<std::int32_t> count_rows(const Routing& routing, int num_experts, std::span<const std::int64_t> tokens);
+// What the placement leaves open lies evenly.
+MoeProblem make_problem(const MoeShape& shape, const MoeTiling& tiling, int num_ranks, const Routing& routing,
+                        MoePlacement placement = {});
 
 // Local experts in a wave, by the rule of DeepGEMM's expert waves without its bound by a ring: the fewest that give
 // every SM two Linear-1 tiles at the mean number of rows (real experts may have half of that), and up to twice as many

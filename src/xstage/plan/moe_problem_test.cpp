@@ -12,48 +12,38 @@
 namespace xs {
 namespace {
 
-TEST(MoeProblem, RowsAreTheRoutingsSlotsCountedPerRankAndExpert) {
+TEST(MoeProblem, RowsAreTheRoutingsSlotsAndEveryTokenOnceForSharedExperts) {
   for_random_problems([](const RandomProblem& random) {
     const auto& [what, routing, problem] = random;
     std::map<std::pair<int, int>, int> rows;
     for (int rank = 0; rank < problem.num_ranks(); ++rank) {
       for (auto token = problem.token_begin(rank); token < problem.token_begin(rank + 1); ++token) {
         for (int slot = 0; slot < routing.topk; ++slot) ++rows[{rank, routing.expert_at(token, slot)}];
+        for (int shared = 0; shared < problem.shape().num_shared; ++shared) {
+          ++rows[{rank, problem.shape().num_experts + shared}];
+        }
       }
     }
     for (int rank = 0; rank < problem.num_ranks(); ++rank) {
-      for (int expert = 0; expert < problem.shape().num_experts; ++expert) {
+      for (int expert = 0; expert < problem.shape().all_experts(); ++expert) {
         EXPECT_EQ(problem.rows_of(rank, expert), (rows[{rank, expert}])) << rank << ", " << expert;
       }
     }
   });
 }
 
-TEST(MoeProblem, OffsetsArePrefixSumsOverSources) {
+TEST(MoeProblem, OffsetsArePrefixSumsOverTheSourcesOfAHolder) {
   for_random_problems([](const RandomProblem& random) {
     const auto& problem = random.problem;
-    for (int expert = 0; expert < problem.shape().num_experts; ++expert) {
-      std::int32_t sum = 0;
+    for (int expert = 0; expert < problem.shape().all_experts(); ++expert) {
+      std::map<int, std::int32_t> sum;  // by holder
       for (int source = 0; source < problem.num_ranks(); ++source) {
-        EXPECT_EQ(problem.row_offset(source, expert), sum);
-        sum += problem.rows_of(source, expert);
+        auto& rows = sum[problem.holder(expert, source)];
+        EXPECT_EQ(problem.row_offset(source, expert), rows);
+        rows += problem.rows_of(source, expert);
       }
     }
   });
-}
-
-TEST(MoeProblem, RankOfExpertIsTheInverseOfExpertBegin) {
-  for (int num_experts = 1; num_experts <= 40; ++num_experts) {
-    for (int num_ranks = 1; num_ranks <= 12; ++num_ranks) {
-      const MoeProblem problem({8, 8, num_experts, 1}, {}, num_ranks, 0,
-                               std::vector<std::int32_t>(static_cast<std::size_t>(num_experts * num_ranks)));
-      for (int expert = 0; expert < num_experts; ++expert) {
-        const int rank = problem.rank_of_expert(expert);
-        EXPECT_TRUE(problem.expert_begin(rank) <= expert && expert < problem.expert_begin(rank + 1))
-            << expert << " of " << num_experts << " on rank " << rank << " of " << num_ranks;
-      }
-    }
-  }
 }
 
 TEST(MoeProblem, BlocksTileTheRowsOfEveryLocalExpertInOrder) {
@@ -62,24 +52,31 @@ TEST(MoeProblem, BlocksTileTheRowsOfEveryLocalExpertInOrder) {
     std::int32_t most = 0;
     for (int rank = 0; rank < problem.num_ranks(); ++rank) {
       const Counts counts = problem.counts(rank);
-      ASSERT_EQ(counts.num_groups, problem.expert_begin(rank + 1) - problem.expert_begin(rank));
+      const auto local = problem.local_experts(rank);
+      ASSERT_EQ(static_cast<std::size_t>(counts.num_groups), local.size());
       ASSERT_EQ(counts.num_blocks(), problem.num_blocks(rank));
       most = std::max(most, problem.num_blocks(rank));
       std::int32_t index = 0;
-      for (int expert = problem.expert_begin(rank); expert < problem.expert_begin(rank + 1); ++expert) {
-        EXPECT_EQ(problem.first_block(expert), index);
-        EXPECT_EQ(counts.group_blocks[expert - problem.expert_begin(rank)], index);
+      std::int64_t received = 0;
+      for (int group = 0; group < counts.num_groups; ++group) {
+        const auto expert = local[static_cast<std::size_t>(group)];
+        EXPECT_EQ(problem.first_block(rank, expert), index);
+        EXPECT_EQ(counts.group_blocks[group], index);
         std::int32_t rows = 0;
-        for (int source = 0; source < problem.num_ranks(); ++source) rows += problem.rows_of(source, expert);
+        for (int source = 0; source < problem.num_ranks(); ++source) {
+          if (problem.holder(expert, source) == rank) rows += problem.rows_of(source, expert);
+        }
+        received += rows;
         for (std::int32_t first = 0; first < rows; first += problem.tiling().block_rows, ++index) {
           const MoeBlock& block = problem.block(rank, index);
           EXPECT_EQ(block.expert, expert);
           EXPECT_EQ(block.first_row, first);
           EXPECT_EQ(block.num_rows, std::min(problem.tiling().block_rows, rows - first));
-          EXPECT_EQ(group_of_block(counts, index), expert - problem.expert_begin(rank));
+          EXPECT_EQ(group_of_block(counts, index), group);
         }
       }
       EXPECT_EQ(index, problem.num_blocks(rank));
+      EXPECT_EQ(received, problem.rows_received(rank));
     }
     EXPECT_EQ(most, problem.max_blocks());
   });
@@ -108,7 +105,7 @@ TEST(MoeProblem, SegmentsPartitionTheirBlockAndTheRowsOfTheirSource) {
       }
     }
     for (int source = 0; source < problem.num_ranks(); ++source) {
-      for (int expert = 0; expert < problem.shape().num_experts; ++expert) {
+      for (int expert = 0; expert < problem.shape().all_experts(); ++expert) {
         EXPECT_EQ((taken[{source, expert}]), problem.rows_of(source, expert));
       }
     }
@@ -125,8 +122,8 @@ std::map<std::pair<std::int64_t, int>, std::pair<int, int>> places(const Routing
         const auto expert = routing.expert_at(token, slot);
         if (expert < 0) continue;
         const int of_source = seen[expert]++;
-        const int holder = problem.rank_of_expert(expert);
-        const auto begin = problem.first_block(expert);
+        const int holder = problem.holder(expert, source);
+        const auto begin = problem.first_block(holder, expert);
         for (auto block = begin; block < problem.num_blocks(holder); ++block) {
           if (problem.block(holder, block).expert != expert) break;
           for (const auto& segment : problem.segments(problem.block(holder, block))) {
@@ -143,7 +140,10 @@ std::map<std::pair<std::int64_t, int>, std::pair<int, int>> places(const Routing
 
 TEST(MoeProblem, PlaceOfARowInItsBlockDoesNotDependOnTheNumberOfRanks) {
   for_random_problems([](const RandomProblem& random) {
-    const auto& [what, routing, problem] = random;
+    const auto& routing = random.routing;
+    const MoePlacement uneven{random.problem.placement().tokens, {}};
+    const auto problem =
+        make_problem(random.problem.shape(), random.problem.tiling(), random.problem.num_ranks(), routing, uneven);
     const auto alone = make_problem(problem.shape(), problem.tiling(), 1, routing);
     const auto found = places(routing, problem);
     EXPECT_EQ(found, places(routing, alone));
@@ -163,11 +163,10 @@ TEST(MoeProblem, CountsCoverTheColumnsAndTheTokensOfTheRank) {
       const Counts counts = problem.counts(rank);
       EXPECT_TRUE(covers(counts.linear1_tiles, tiling.linear1_cols, problem.shape().intermediate));
       EXPECT_TRUE(covers(counts.linear2_tiles, tiling.linear2_cols, problem.shape().hidden));
-      EXPECT_TRUE(
-          covers(counts.num_reduce, tiling.reduce_tokens, problem.token_begin(rank + 1) - problem.token_begin(rank)));
+      EXPECT_TRUE(covers(counts.num_reduce, tiling.reduce_tokens, problem.tokens_of(rank)));
       EXPECT_EQ(counts.rank, rank);
       EXPECT_EQ(counts.num_ranks, problem.num_ranks());
-      EXPECT_EQ(counts.num_experts, problem.shape().num_experts);
+      EXPECT_EQ(counts.num_experts, problem.shape().all_experts());
     }
   });
 }
@@ -237,6 +236,7 @@ TEST(MoeProblem, ImpossibleArgumentsAreUsageErrors) {
   }
   MoeTiling no_ring;
   no_ring.ring_blocks = -1;
+  expect_usage_error(make({8, 8, 2, 1, -1}, tiling, 2, 3, {1, 1, 1, 0}), {"MoE shape", "found -1"});
   expect_usage_error(make(shape, no_ring, 2, 3, {1, 1, 1, 0}), {"MoE tiling", "ring blocks", "found -1"});
   expect_usage_error(make(shape, tiling, 0, 3, {}), {"found 0 and 3"});
   expect_usage_error(make(shape, tiling, 2, -1, {1, 1, 1, 0}), {"found 2 and -1"});
@@ -245,27 +245,6 @@ TEST(MoeProblem, ImpossibleArgumentsAreUsageErrors) {
   expect_usage_error(make(shape, tiling, 2, 3, {2147483647, 0, 1, 0}), {"their sum 2147483648 is more than 32 bits"});
   expect_usage_error([&] { make_problem(shape, tiling, 2, make_routing("zipf", 3, 2, 2, 1)); },
                      {"top-k 1 expected, 2 found"});
-}
-
-TEST(MoeModels, AreFoundByNameAndErrorsListTheNames) {
-  const auto model = find_moe_model("deepseek-v3");
-  EXPECT_EQ(model.shape, (MoeShape{7168, 2048, 256, 8}));
-  EXPECT_EQ(model.shared_experts, 1);
-  EXPECT_TRUE(model.verified);
-  EXPECT_FALSE(find_moe_model("mixtral-8x22b").verified);
-  for (const auto& listed : list_moe_models()) {
-    EXPECT_EQ(find_moe_model(listed.name).shape, listed.shape);
-    EXPECT_LE(listed.shape.topk, listed.shape.num_experts) << listed.name;
-    expect_usage_error([] { find_moe_model("gpt-2"); }, {listed.name});
-  }
-}
-
-TEST(MoeModels, ShrinkDividesTheMatricesOnly) {
-  EXPECT_EQ(shrink({7168, 2048, 256, 8}, 16), (MoeShape{448, 128, 256, 8}));
-  EXPECT_EQ(shrink({7168, 2048, 256, 8}, 1), (MoeShape{7168, 2048, 256, 8}));
-  expect_usage_error([] { shrink({7168, 2048, 256, 8}, 0); }, {"at least 1, found 0"});
-  expect_usage_error([] { shrink({7168, 2048, 256, 8}, 7); }, {"7 does not divide hidden 7168 and intermediate 2048"});
-  expect_usage_error([] { shrink({2048, 7168, 256, 8}, 7); }, {"7 does not divide"});
 }
 
 // Waves of a rank's experts on 148 SMs, as DeepGEMM's rule gives them with its row blocks, for 128, 512, 2048 and 8192

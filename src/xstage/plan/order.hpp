@@ -29,13 +29,14 @@ enum class Claim {
 struct Counts {
   std::int32_t rank = 0;
   std::int32_t num_ranks = 1;
-  std::int32_t num_experts = 0;    // of the whole layer
+  std::int32_t num_experts = 0;    // of the whole layer, shared ones included
   std::int32_t num_groups = 0;     // local experts
   std::int32_t linear1_tiles = 0;  // column tiles of a row block
   std::int32_t linear2_tiles = 0;
-  std::int32_t num_reduce = 0;                   // token chunks
-  const std::int32_t* group_blocks = nullptr;    // [num_groups + 1] first row block of each local expert
-  const RotationStarts* group_starts = nullptr;  // [num_groups] within its blocks; Rotation::natural reads none
+  std::int32_t num_reduce = 0;                     // token chunks
+  const std::int32_t* group_blocks = nullptr;      // [num_groups + 1] first row block of each local expert
+  const RotationStarts* group_starts = nullptr;    // [num_groups] within its blocks; Rotation::natural reads none
+  const std::int32_t* dispatch_experts = nullptr;  // [num_experts] in the sequence of their dispatch
 
   XS_HD constexpr std::int32_t num_blocks() const { return group_blocks[num_groups]; }
   XS_HD constexpr std::int64_t num_linear1() const { return std::int64_t{num_blocks()} * linear1_tiles; }
@@ -71,16 +72,6 @@ XS_HD constexpr std::int64_t split_part(std::int64_t count, std::int64_t num_par
   const std::int64_t size = count / num_parts, remainder = count % num_parts;
   const std::int64_t in_larger = remainder * (size + 1);
   return index < in_larger ? index / (size + 1) : remainder + (index - in_larger) / size;
-}
-
-// The index-th destination of a dispatch: first local experts of every rank first, as waves consume them, beginning
-// with the next rank's so that no two ranks start on the same port.
-XS_HD constexpr std::int32_t dispatch_expert(const Counts& counts, std::int32_t index) {
-  const std::int32_t whole = counts.num_experts / counts.num_ranks * counts.num_ranks;
-  const std::int32_t width = index < whole ? counts.num_ranks : counts.num_experts - whole;
-  const std::int32_t local = index / counts.num_ranks;
-  const std::int32_t peer = (counts.rank + 1 + index % counts.num_ranks) % width;
-  return static_cast<std::int32_t>(split_begin(counts.num_experts, counts.num_ranks, peer)) + local;
 }
 
 // The local expert that holds a row block; needs at least one block.
@@ -235,7 +226,7 @@ XS_HD constexpr Task linear_task(const Order& order, const Counts& counts, std::
 // The task at a claim index in [0, counts.num_tasks()).
 XS_HD constexpr Task task_at(const Order& order, const Counts& counts, std::int64_t claim) {
   if (claim < counts.num_experts) {
-    return {TaskKind::dispatch, dispatch_expert(counts, static_cast<std::int32_t>(claim)), 0};
+    return {TaskKind::dispatch, counts.dispatch_experts[claim], 0};
   }
   const std::int64_t index = claim - counts.num_experts;
   if (index < counts.num_linear()) return linear_task(order, counts, index);

@@ -92,16 +92,23 @@ bool orders_agree() {
       group_blocks.push_back(group_blocks.back() + blocks);
       group_starts.push_back({pick(0, last), pick(0, last)});
     }
+    std::vector<std::int32_t> dispatch_experts;
+    for (int expert = 0; expert < counts.num_experts; ++expert) {
+      dispatch_experts.push_back((expert + counts.rank) % counts.num_experts);
+    }
     counts.group_blocks = group_blocks.data();
     counts.group_starts = group_starts.data();
+    counts.dispatch_experts = dispatch_experts.data();
     const xs::Order order{static_cast<xs::OrderKind>(draw % 5), pick(1, draw % 2 == 0 ? 20 : 200),
                           static_cast<xs::Rotation>(draw / 5 % 3)};
 
     const DeviceArray<std::int32_t> device_blocks(group_blocks);
     const DeviceArray<xs::RotationStarts> device_starts(group_starts);
+    const DeviceArray<std::int32_t> device_experts(dispatch_experts);
     xs::Counts on_device = counts;
     on_device.group_blocks = device_blocks.data();
     on_device.group_starts = device_starts.data();
+    on_device.dispatch_experts = device_experts.data();
     if (!tasks_agree(order, counts, on_device, num_tasks)) {
       std::fprintf(stderr, "order, draw %d: the device gives other tasks\n", static_cast<int>(draw));
       return false;

@@ -15,9 +15,10 @@ struct Widths {
 // Four row blocks: two of the first expert, none of the second, two of the third.
 constexpr std::int32_t kGroupBlocks[] = {0, 2, 2, 4};
 constexpr RotationStarts kGroupStarts[] = {{1, 0}, {0, 0}, {1, 1}};
+constexpr std::int32_t kDispatch[] = {3, 0, 4, 1, 5, 2};
 
 Counts example(const Widths& widths) {
-  return {0, 2, 6, 3, widths.linear1, widths.linear2, 1, kGroupBlocks, kGroupStarts};
+  return {0, 2, 6, 3, widths.linear1, widths.linear2, 1, kGroupBlocks, kGroupStarts, kDispatch};
 }
 
 // A small letter for each Linear-1 tile, a capital for each Linear-2 tile; which letter says which block.
@@ -74,7 +75,7 @@ TEST(OrderKinds, RotationsStayWithinAnExpert) {
   expect_letters({OrderKind::lag, 1, Rotation::own_first}, {1, 2}, "a bAA dBB cDD CC");
 }
 
-constexpr Counts kExample{0, 2, 6, 3, 2, 1, 1, kGroupBlocks};
+constexpr Counts kExample{0, 2, 6, 3, 2, 1, 1, kGroupBlocks, nullptr, kDispatch};
 static_assert(kExample.num_tasks() == 6 + 4 * (2 + 1) + 1);
 static_assert(task_at({OrderKind::wave, 1}, kExample, 0) == Task{TaskKind::dispatch, 3, 0});
 static_assert(task_at({OrderKind::wave, 1}, kExample, 9) == Task{TaskKind::linear1, 1, 1});
@@ -194,7 +195,7 @@ TEST(OrderKinds, TheWarmUpIsTheShortestSafeOneForEveryWidth) {
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     Dice dice(seed);
     const std::int32_t blocks[] = {0, dice.whole(1, 60)};
-    const Counts counts{0, 1, 1, 1, dice.whole(1, 40), dice.whole(1, 40), 0, blocks};
+    const Counts counts{0, 1, 0, 1, dice.whole(1, 40), dice.whole(1, 40), 0, blocks};
     const Order order{OrderKind::alternate, dice.whole(1, 150)};
     const auto warm_up = alternate_warm_up(counts, order.n);
     SCOPED_TRACE(fmt::format("{} blocks of {} and {} tiles, {} in turn: warm-up {}", blocks[1], counts.linear1_tiles,

@@ -19,12 +19,13 @@ using TaskKey = std::tuple<TaskKind, std::int32_t, std::int32_t>;
 TEST(Order, HoldsEveryDispatchLinearAndReduceTileExactlyOnce) {
   for_random_ranks([](const MoeProblem& problem, int rank, const Counts& counts) {
     std::set<TaskKey> wanted;
-    for (int expert = 0; expert < problem.shape().num_experts; ++expert) wanted.insert({TaskKind::dispatch, expert, 0});
+    for (int expert = 0; expert < problem.shape().all_experts(); ++expert)
+      wanted.insert({TaskKind::dispatch, expert, 0});
     for (int block = 0; block < problem.num_blocks(rank); ++block) {
       for (int tile = 0; tile < counts.linear1_tiles; ++tile) wanted.insert({TaskKind::linear1, block, tile});
       for (int tile = 0; tile < counts.linear2_tiles; ++tile) wanted.insert({TaskKind::linear2, block, tile});
     }
-    const auto tokens = problem.token_begin(rank + 1) - problem.token_begin(rank);
+    const auto tokens = problem.tokens_of(rank);
     for (int chunk = 0; chunk * problem.tiling().reduce_tokens < tokens; ++chunk) {
       wanted.insert({TaskKind::reduce, chunk, 0});
     }
@@ -94,17 +95,25 @@ TEST(Order, TheCheckerAcceptsEveryOrder) {
   });
 }
 
-TEST(Order, DispatchVisitsRanksInTurnBeginningWithTheNext) {
+TEST(Order, DispatchVisitsFirstExpertsOfAllRanksFirstInTurnBeginningWithTheNext) {
   for_random_ranks([](const MoeProblem& problem, int rank, const Counts& counts) {
-    const auto experts = counts.num_experts, ranks = counts.num_ranks;
-    for (std::int32_t index = 0; index < experts; ++index) {
-      const auto expert = dispatch_expert(counts, index);
-      const int holder = problem.rank_of_expert(expert);
-      // The index-th visit of a rank is for its index-th expert, so first experts leave first everywhere.
-      EXPECT_EQ(expert - problem.expert_begin(holder), index / ranks);
-      if (index < experts / ranks * ranks) {
-        EXPECT_EQ(holder, (rank + 1 + index) % ranks);
+    std::map<std::int32_t, std::vector<int>> visits;  // by the expert's number on its holder
+    std::int32_t last_group = 0;
+    for (std::int32_t index = 0; index < counts.num_experts; ++index) {
+      const auto expert = counts.dispatch_experts[index];
+      const int holder = problem.holder(expert, rank);
+      const auto local = problem.local_experts(holder);
+      const auto group = static_cast<std::int32_t>(std::ranges::find(local, expert) - local.begin());
+      EXPECT_GE(group, last_group);
+      visits[last_group = group].push_back(holder);
+    }
+    for (auto& [group, holders] : visits) {
+      if (static_cast<int>(holders.size()) == counts.num_ranks) {
+        EXPECT_EQ(holders.front(), (rank + 1) % counts.num_ranks);
       }
+      // Around the ranks once.
+      std::ranges::rotate(holders, std::ranges::min_element(holders));
+      EXPECT_TRUE(std::ranges::is_sorted(holders)) << "group " << group;
     }
   });
 }
@@ -112,12 +121,12 @@ TEST(Order, DispatchVisitsRanksInTurnBeginningWithTheNext) {
 // While every rank has an expert to visit, no two ranks send to the same one at the same step.
 TEST(Order, DispatchOfAllRanksAtOneStepGoesToDifferentRanks) {
   for_random_problems([](const RandomProblem& random) {
-    const auto& problem = random.problem;
-    const int ranks = problem.num_ranks();
+    const int ranks = random.problem.num_ranks();
+    const auto problem = make_problem(random.problem.shape(), random.problem.tiling(), ranks, random.routing);
     for (int index = 0; index < problem.shape().num_experts / ranks * ranks; ++index) {
       std::set<int> holders;
       for (int rank = 0; rank < ranks; ++rank) {
-        holders.insert(problem.rank_of_expert(dispatch_expert(problem.counts(rank), index)));
+        holders.insert(problem.holder(problem.counts(rank).dispatch_experts[index], rank));
       }
       ASSERT_EQ(holders.size(), static_cast<std::size_t>(ranks)) << "step " << index;
     }

@@ -24,13 +24,42 @@ struct RandomProblem {
   MoeProblem problem;
 };
 
-// 1 to 9 ranks, 1 to 24 experts (fewer than ranks among them), down to no token at all; every known routing, some with
-// unused slots and some with experts that nobody asks for. Tiles divide the shapes only by chance.
+// Tokens as each rank happens to have them, ranks with none among them.
+inline std::vector<std::int64_t> random_tokens(Dice& dice, std::int64_t num_tokens, int num_ranks) {
+  std::vector<std::int64_t> cuts{0, num_tokens};
+  for (int cut = 1; cut < num_ranks; ++cut) cuts.push_back(dice.whole(0, static_cast<int>(num_tokens)));
+  std::ranges::sort(cuts);
+  std::vector<std::int64_t> tokens;
+  for (std::size_t rank = 0; rank + 1 < cuts.size(); ++rank) tokens.push_back(cuts[rank + 1] - cuts[rank]);
+  return tokens;
+}
+
+// Any rank for every expert, ranks without any among them; one expert in three has replicas.
+inline ExpertMap random_experts(Dice& dice, int num_experts, int num_ranks) {
+  std::vector<std::vector<std::int32_t>> holders(static_cast<std::size_t>(num_experts));
+  for (auto& ranks : holders) {
+    const int count = chance(dice, 1.0 / 3) ? dice.whole(1, num_ranks) : 1;
+    for (int first = dice.whole(0, num_ranks - 1), i = 0; i < count; ++i) ranks.push_back((first + i) % num_ranks);
+  }
+  return {std::move(holders), num_ranks};
+}
+
+// Every second one as even as can be.
+inline MoePlacement random_placement(Dice& dice, const MoeShape& shape, std::int64_t num_tokens, int num_ranks) {
+  MoePlacement placement;
+  if (chance(dice, 0.5)) placement.tokens = random_tokens(dice, num_tokens, num_ranks);
+  if (chance(dice, 0.5)) placement.experts = random_experts(dice, shape.num_experts, num_ranks);
+  return complete(std::move(placement), shape, num_ranks, num_tokens);
+}
+
+// 1 to 9 ranks, 1 to 24 experts (fewer than ranks among them) on any of them, down to no token at all; every known
+// routing, some with unused slots and some with experts that nobody asks for. Tiles divide the shapes only by chance.
 inline RandomProblem random_problem(std::uint64_t seed) {
   Dice dice(seed);
   const int num_ranks = dice.whole(1, 9);
-  MoeShape shape{dice.whole(1, 200), dice.whole(1, 120), dice.whole(1, 24), 0};
+  MoeShape shape{dice.whole(1, 200), dice.whole(1, 120), dice.whole(1, 24), 0, 0};
   shape.topk = dice.whole(1, std::min(shape.num_experts, 4));
+  if (chance(dice, 0.3)) shape.num_shared = dice.whole(1, 2);
   const MoeTiling tiling{dice.whole(1, 16), dice.whole(8, 48), dice.whole(8, 96), dice.whole(1, 8)};
   const auto num_tokens = chance(dice, 0.1) ? dice.whole(0, 3) : dice.whole(4, 80);
   const auto names = list_routings();
@@ -41,9 +70,11 @@ inline RandomProblem random_problem(std::uint64_t seed) {
   for (auto& expert : routing.expert) {
     if (expert == shunned || chance(dice, unused)) expert = -1;
   }
-  auto problem = make_problem(shape, tiling, num_ranks, routing);
-  return {fmt::format("seed {}: {} ranks, {} tokens, {} experts, top-{}, {}", seed, num_ranks, num_tokens,
-                      shape.num_experts, shape.topk, name),
+  auto placement = random_placement(dice, shape, num_tokens, num_ranks);
+  const auto tokens = fmt::format("{}", fmt::join(placement.tokens, " "));
+  auto problem = make_problem(shape, tiling, num_ranks, routing, std::move(placement));
+  return {fmt::format("seed {}: {} ranks with {} tokens, {} experts, top-{}, {} shared, {}", seed, num_ranks, tokens,
+                      shape.num_experts, shape.topk, shape.num_shared, name),
           std::move(routing), std::move(problem)};
 }
 

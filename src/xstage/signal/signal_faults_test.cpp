@@ -162,8 +162,10 @@ TEST_P(SignalFaults, AHundredResetsAfterATimeoutLeaveNothingBehind) {
   options.first_epoch = 0xffffff80u;  // and wraps on the way
   world.run(options, [&](Rank rank, Signals& signals) {
     Resources before{}, after{};
+    // Who looks opens a file, so of threads only one does.
+    const bool looks = rank.rank() == 0 || GetParam() == RanksAre::processes;
     for (int round = 0; round < kWarmUp + kResets; ++round) {
-      if (round == kWarmUp) before = resources();
+      if (looks && round == kWarmUp) before = resources();
       bool stopped = false;
       try {
         if (rank.rank() == round % 8) signals.close_epoch();
@@ -174,7 +176,7 @@ TEST_P(SignalFaults, AHundredResetsAfterATimeoutLeaveNothingBehind) {
       }
       check(stopped, "rank {} went on in round {}", rank.rank(), round);
       signals.reset();
-      after = resources();  // while no rank can have ended
+      if (looks) after = resources();  // while no rank can have ended
       exchange(world, rank, signals, 2 * round + 1);
     }
     check(after.files == before.files && after.threads == before.threads && after.pages <= before.pages + 64,

@@ -14,8 +14,6 @@ namespace {
 class MoeProcesses : public testing::Test {
  protected:
   MoeProcesses() {
-    const MoeShape shape{48, 40, 12, 3};
-    inputs_ = make_inputs(shape, make_routing("zipf", 60, shape.num_experts, shape.topk, 3), {}, 3);
     options_.num_ranks = 1;
     options_.order = {OrderKind::serial};
     options_.tiling = {8, 16, 16, 8};
@@ -27,7 +25,8 @@ class MoeProcesses : public testing::Test {
     EXPECT_EQ(errno, ECHILD);
   }
 
-  Inputs inputs_;
+  static constexpr MoeShape kShape{48, 40, 12, 3};
+  Inputs inputs_ = make_inputs(kShape, make_routing("zipf", 60, kShape.num_experts, kShape.topk, 3), {}, 3);
   RunOptions options_;
   std::vector<float> expected_;
 };
