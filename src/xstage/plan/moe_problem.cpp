@@ -12,6 +12,10 @@
 namespace xs {
 namespace {
 
+// Far above any machine; what is made from a file stays in proportion to it.
+constexpr int kMostRanks = 4096;
+constexpr std::int64_t kMostSegments = std::int64_t{1} << 26;
+
 enum MoeRegion : std::uint8_t { kRows, kActivations, kSlots };  // in the order of MoeProblem::regions()
 
 }  // namespace
@@ -62,12 +66,19 @@ MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, int num_r
           tiling.ring_blocks);
   require(num_ranks >= 1 && num_tokens >= 0, "ranks must be at least 1 and tokens at least 0, found {} and {}",
           num_ranks, num_tokens);
+  require(num_ranks <= kMostRanks, "ranks must be at most {}, found {}", kMostRanks, num_ranks);
   require(rows_.size() == index(num_ranks) * index(shape.num_experts),
           "row counts: {} expected ({} ranks x {} experts), {} found", index(num_ranks) * index(shape.num_experts),
           num_ranks, shape.num_experts, rows_.size());
   require(std::ranges::all_of(rows_, [](auto count) { return count >= 0; }), "row counts must not be negative");
   const auto num_rows = std::accumulate(rows_.begin(), rows_.end(), std::int64_t{0});
   require(std::in_range<std::int32_t>(num_rows), "row counts: their sum {} is more than 32 bits count", num_rows);
+
+  // Each expert may end in a block that is not full.
+  const auto most_segments = (num_rows / tiling.block_rows + shape.num_experts) * num_ranks;
+  require(most_segments <= kMostSegments,
+          "{} rows in blocks of {} from {} ranks may make {} segments, more than {}; take larger blocks", num_rows,
+          tiling.block_rows, num_ranks, most_segments, kMostSegments);
 
   offsets_.resize(rows_.size());
   blocks_.resize(index(num_ranks));
@@ -84,7 +95,8 @@ MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, int num_r
         offsets_[cell(source, expert)] = total;
         total += rows_of(source, expert);
       }
-      for (std::int32_t first = 0; first < total; first += tiling.block_rows) {
+      for (std::int64_t begin = 0; begin < total; begin += tiling.block_rows) {  // the last step may pass 32 bits
+        const auto first = static_cast<std::int32_t>(begin);
         blocks.push_back({expert, first, std::min(tiling.block_rows, total - first)});
         for (const auto& segment : segments(blocks.back())) {
           ++owned_blocks_[index(rank) * index(num_ranks) + index(segment.source)];
