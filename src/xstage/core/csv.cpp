@@ -92,7 +92,7 @@ std::size_t Csv::column(std::string_view name) const {
 
 std::string_view Csv::text(std::size_t row, std::size_t column) const { return cells_[row * header_.size() + column]; }
 
-double Csv::number(std::size_t row, std::size_t column, double least) const {
+double Csv::number(std::size_t row, std::size_t column, double least, double most) const {
   const auto cell = text(row, column);
   double value = 0;
   const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
@@ -100,6 +100,8 @@ double Csv::number(std::size_t row, std::size_t column, double least) const {
   require(whole && std::isfinite(value) && value >= least,
           "{}: column \"{}\": expected a number of at least {}, found \"{}\"", where(row), excerpt(header_[column]),
           least, excerpt(cell));
+  require(value <= most, "{}: column \"{}\": expected at most {}, found {}", where(row), excerpt(header_[column]), most,
+          value);
   return value;
 }
 

@@ -26,8 +26,9 @@ class Csv {
   // Position of a column that must exist.
   std::size_t column(std::string_view name) const;
   std::string_view text(std::size_t row, std::size_t column) const;
-  // A finite number of at least `least`.
-  double number(std::size_t row, std::size_t column, double least) const;
+  // A finite number from `least` to `most`.
+  double number(std::size_t row, std::size_t column, double least,
+                double most = std::numeric_limits<double>::max()) const;
   std::int64_t integer(std::size_t row, std::size_t column, std::int64_t least,
                        std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
   // "file:line"

@@ -150,8 +150,9 @@ TEST_F(Npy, HeaderWithoutItsKeysIsNamedByTheMissingOne) {
   expect_refused(npy_text("{'fortran_order': False, 'shape': (3,), }", kThreeFloats), {"'descr'"});
   expect_refused(npy_text("{'descr': '<f4', 'shape': (3,), }", kThreeFloats), {"'fortran_order'"});
   expect_refused(npy_text("{'descr': '<f4', 'fortran_order': False, }", kThreeFloats), {"'shape'"});
-  expect_refused(npy_text("", kThreeFloats), {"'descr'"});
-  expect_refused(npy_text(header("<f4", "(3,)"), kThreeFloats, 9), {"format 1 or 2", "9 found"});
+  expect_refused(npy_text("{}", kThreeFloats), {"'descr'"});
+  expect_refused(npy_text("", kThreeFloats), {"a dictionary"});
+  expect_refused(npy_text(header("<f4", "(3,)"), kThreeFloats, 9), {"format 1, 2 or 3", "9 found"});
 }
 
 TEST_F(Npy, AnyWrongByteInTheHeaderIsAnErrorOrHarmless) {

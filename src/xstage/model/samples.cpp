@@ -15,6 +15,7 @@ namespace {
 constexpr int kMostWorkers = 1 << 20;  // far above any machine; keeps what is read in an int
 constexpr int kMostBursts = 1 << 20;
 constexpr double kMostKiloHertz = 1e9;
+constexpr double kMostCycles = 1e15;  // days; sums of them stay finite
 
 void read_machine(const std::vector<std::string>& comments, Samples& samples) {
   if (comments.empty()) return;
@@ -75,15 +76,16 @@ Samples parse_samples(std::string text, const std::string& name) {
     const Port port{csv.text(row, path), csv.text(row, dst), static_cast<int>(csv.integer(row, ctas, 1, kMostWorkers))};
     const auto completion =
         csv.has("completion") ? completion_of(csv, row, csv.column("completion")) : Completion::issued;
-    const Pattern pattern{csv.integer(row, bytes, 1), csv.number(row, gap, 0), static_cast<int>(completion),
+    const Pattern pattern{csv.integer(row, bytes, 1), csv.number(row, gap, 0, kMostCycles),
+                          static_cast<int>(completion),
                           csv.has("threads") ? csv.integer(row, csv.column("threads"), 1) : 0,
                           csv.has("set") ? std::string(csv.text(row, csv.column("set"))) : ""};
     Sums& sums = ports[port][pattern];
     ++sums.rows;
     const auto bursts = means ? csv.integer(row, burst, 1, kMostBursts) : 1 + csv.integer(row, burst, 0, kMostBursts);
     sums.bursts = std::max(sums.bursts, static_cast<int>(bursts));
-    sums.issue += csv.number(row, issue, 0);
-    if (csv.has("done_mean")) sums.done += csv.number(row, csv.column("done_mean"), 0);
+    sums.issue += csv.number(row, issue, 0, kMostCycles);
+    if (csv.has("done_mean")) sums.done += csv.number(row, csv.column("done_mean"), 0, kMostCycles);
   }
   for (const auto& [key, patterns] : ports) {
     const auto& [port_path, port_dst, workers] = key;

@@ -22,7 +22,9 @@ std::vector<SyntheticRun> parse_synthetic_runs(std::string text, const std::stri
   std::vector<SyntheticRun> runs;
   for (std::size_t row = 0; row < csv.num_rows(); ++row) {
     const auto whole = [&](const char* column) { return csv.integer(row, csv.column(column), 1, kMost); };
-    const auto micros = [&](const char* column) { return Nanos{csv.number(row, csv.column(column), 1e-3) * 1e3}; };
+    const auto micros = [&](const char* column) {
+      return Nanos{csv.number(row, csv.column(column), 1e-3, 1e12) * 1e3};
+    };
     SyntheticRun run;
     run.dst = csv.text(row, csv.column("dst"));
     run.num_sms = static_cast<int>(whole("num_sms"));
