@@ -57,7 +57,7 @@ class HeaderParser {
   }
 
  private:
-  // Never empty: ends with the header's last newline or a NUL.
+  // From the next character that is no blank; never empty, a NUL stands for the end.
   std::string_view rest() {
     rest_.remove_prefix(std::min(rest_.find_first_not_of(' '), rest_.size()));
     return rest_.empty() ? std::string_view("\0", 1) : rest_;
