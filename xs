@@ -17,6 +17,8 @@ libnlopt-dev        fits (NLopt)
 libeigen3-dev       intervals of fits (Eigen)
 libdnnl-dev         matrix products on the host (oneDNN)
 libxxhash-dev       checksums (xxHash)'
+fuzz_packages='clang               the compiler of the fuzz programs
+libclang-rt-14-dev  libFuzzer and the sanitizers'
 format_packages='clang-format        formats the C++ sources'
 
 install=yes
@@ -29,6 +31,7 @@ usage: ./xs COMMAND [--no-install]
   demo                          build, fit measured ports, run a MoE layer in two orders, predict it
   test [PRESET] [-- ARGUMENT…]  build, then run the tests; what follows -- goes to ctest
   build [PRESET]                configure and build in build/PRESET; the log is build/PRESET.log
+  fuzz [SECONDS]                build the fuzz programs, run each for its share of SECONDS (60 if not given)
   format [--check]              format the C++ sources, or only say which ones are not
   tree                          check the rules of the tree (tools/check_tree)
   help                          this text
@@ -45,7 +48,7 @@ die() {  # die CODE LINE...
 }
 
 presets() {
-  sed -n '/"buildPresets"/,/\]/p' CMakePresets.json | grep -o '"name": "[^"]*"' | cut -d'"' -f4 | paste -sd' '
+  sed -n '/"testPresets"/,/\]/p' CMakePresets.json | grep -o '"name": "[^"]*"' | cut -d'"' -f4 | paste -sd' '
 }
 
 # --- what the machine must have ---------------------------------------------------------------------------
@@ -159,6 +162,39 @@ run_tests() {  # run_tests PRESET [CTEST ARGUMENT...]
   ((status == 0 && failed == 0 && passed > 0))
 }
 
+# Runs one fuzz program from its own seeds; an input that was a finding once is tried first. Prints a row of the table.
+fuzz_one() {  # fuzz_one PROGRAM SECONDS
+  local name folder log status=0 written
+  name=$(basename "$1") folder=build/fuzz/$name log=build/fuzz/$name.log
+  rm -rf "$folder/corpus"
+  mkdir -p "$folder/corpus" "$folder/findings"
+  # What ASan keeps of freed memory counts as the program's: little of it, so that the limit is the program's own.
+  ASAN_OPTIONS=quarantine_size_mb=16 nice "$1" -seed=1 -max_total_time="$2" -timeout=10 -rss_limit_mb=512 \
+    -print_final_stats=1 -artifact_prefix="$folder/findings/" "$folder/corpus" "$folder/findings" >"$log" 2>&1 \
+    </dev/null || status=$?
+  figure() { sed -n "s/^stat::$1: *//p" "$log"; }
+  printf '%-16s %12s %12s %10d\n' "$name" "$(figure number_of_executed_units)" "$(figure average_exec_per_sec)" \
+    $((status != 0))
+  ((status)) || return 0
+  written=$(sed -n 's/.*Test unit written to //p' "$log")
+  echo "  ${written:-no input was kept}; the report is $log"
+  return 1
+}
+
+fuzz() {  # fuzz SECONDS
+  local program programs passed=0 failed=0
+  need "$fuzz_packages"
+  command -v clang++ >/dev/null || die 3 "fuzz needs clang++ and its libFuzzer"
+  build cpu-fuzz fuzzers
+  programs=(build/cpu-fuzz/fuzz/*_fuzz)
+  printf '%-16s %12s %12s %10s\n' program executions per_second findings
+  for program in "${programs[@]}"; do
+    if fuzz_one "$program" $(($1 / ${#programs[@]} + 1)); then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  done
+  echo "$passed passed, $failed failed"
+  ((failed == 0))
+}
+
 format() {
   local file files wrong=()
   need "$format_packages"
@@ -222,7 +258,7 @@ arguments=("${words[@]:1}")
 
 most=0  # arguments that the command takes
 case $command in
-  build | test | format) most=1 ;;
+  build | test | fuzz | format) most=1 ;;
   demo | tree | help | -h | --help) ;;
   -*) die 2 "unknown option '$command'; ./xs help lists them" ;;
   *) die 2 "unknown command '$command'; ./xs help lists them" ;;
@@ -235,6 +271,10 @@ case $command in
   format)
     [[ -z $argument || $argument == --check ]] || die 2 "format takes no '$argument', only --check"
     ;;
+  fuzz)
+    argument=${argument:-60}
+    [[ $argument =~ ^[1-9][0-9]{0,5}$ ]] || die 2 "fuzz takes a whole number of seconds, found '$argument'"
+    ;;
   build | test)
     [[ $argument != -* ]] || die 2 "unknown option '$argument'; arguments for ctest stand after --"
     argument=${argument:-cpu}
@@ -246,6 +286,7 @@ case $command in
   demo) demo ;;
   build) build "$argument" ;;
   test) run_tests "$argument" "${rest[@]}" ;;
+  fuzz) fuzz "$argument" ;;
   format) format "$argument" ;;
   tree) tools/check_tree ;;
   *) usage ;;

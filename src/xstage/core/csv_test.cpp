@@ -70,6 +70,36 @@ TEST(Csv, CutRowIsNamedByFileAndLine) {
   expect_usage_error([&] { parse("a,b\n1,2,3\n"); }, {"some.csv:2", "2 cells", "found 3"});
 }
 
+TEST(Csv, AByteOrderMarkIsNoPartOfTheFirstName) {
+  const auto csv = parse("\xef\xbb\xbfid,b\r\n1,2");
+  EXPECT_EQ(csv.integer(0, csv.column("id"), 0), 1);
+  EXPECT_EQ(parse("\xef\xbb\xbf# chip\nid\n1\n").comments().at(0), "chip");
+}
+
+TEST(Csv, WhatIsNoPlainTableIsNamedByLine) {
+  expect_usage_error([] { parse(std::string("a,b\n1,\0002\n", 9)); }, {"some.csv:2", "NUL", "UTF-8"});
+  expect_usage_error([] { parse(std::string("\xff\xfe\x61\0\x0a\0", 6)); }, {"some.csv:1", "NUL", "UTF-16"});
+  expect_usage_error([] { parse("# \"fine here\"\na,b\n1,2\n\"3,4\",5\n"); }, {"some.csv:4", "quoted"});
+  expect_usage_error([] { parse("# c\na,b,a\n1,2,3\n"); }, {"some.csv:2", "\"a\"", "twice"});
+}
+
+TEST(Csv, MegabytesWithoutABreakAreReadAndNotRepeatedInErrors) {
+  const std::string cell(3 << 20, 'x');
+  const auto csv = parse(cell + ",b\n" + cell + ",1\n");
+  EXPECT_EQ(csv.text(0, 0), cell);
+  const auto expect_short = [&](auto&& call) {
+    try {
+      call();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_LT(std::string(error.what()).size(), 1000u);
+    }
+  };
+  expect_short([&] { csv.number(0, 0, 0); });
+  expect_short([&] { csv.integer(0, 0, 0); });
+  expect_short([&] { csv.column("c"); });
+}
+
 TEST(Csv, MissingColumnIsNamedWithThoseThatAreThere) {
   const auto csv = parse("path,dst\nst16,host\n");
   expect_usage_error([&] { csv.column("ctas"); }, {"some.csv", "\"ctas\"", "path, dst"});
@@ -90,6 +120,8 @@ TEST(Csv, WholeNumbersAreNeitherRoundedNorWrapped) {
   expect_usage_error([&] { csv.integer(0, 0, 0); }, {"\"a\"", "whole number", "1.5"});
   expect_usage_error([&] { csv.integer(0, 1, 0); }, {"\"b\"", "99999999999999999999"});
   EXPECT_EQ(csv.integer(0, 2, 12, 12), 12);
+  EXPECT_EQ(csv.number(0, 2, 12, 12), 12.0);
+  expect_usage_error([&] { csv.number(0, 2, 0, 11.5); }, {"some.csv:2", "\"c\"", "at most 11.5", "found 12"});
   expect_usage_error([&] { csv.integer(0, 2, 13); }, {"some.csv:2", "\"c\"", "at least 13"});
   expect_usage_error([&] { csv.integer(0, 2, 0, 11); }, {"some.csv:2", "\"c\"", "at most 11", "found 12"});
 }

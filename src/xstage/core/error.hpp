@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 // One exception type. Its kind decides the exit code of the program; its text says what was expected, what was
@@ -43,6 +44,11 @@ void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
 template <class... Args>
 void check(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds) fail(ErrorKind::internal, format, std::forward<Args>(args)...);
+}
+
+// What was found, short enough to be read: an input may hold megabytes without a break.
+inline std::string excerpt(std::string_view text, std::size_t most = 60) {
+  return text.size() <= most ? std::string(text) : std::string(text.substr(0, most)) + "...";
 }
 
 }  // namespace xs

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <sstream>
+#include <unordered_set>
 
 #include "xstage/core/version.hpp"
 
@@ -13,18 +14,52 @@ Json new_document(std::string_view kind) {
   return {{"schema_version", kSchemaVersion}, {"kind", kind}, {"xstage", fmt::format("{} {}", version(), commit())}};
 }
 
+namespace {
+
+// Called by the parser at each event. Depth is bounded because copies, comparisons and output of a value recurse.
+class DocumentRules {
+ public:
+  explicit DocumentRules(const std::string& name) : name_(name) {}
+
+  void see(int depth, Json::parse_event_t event, const Json& value) {
+    if (event == Json::parse_event_t::key) {
+      const auto& key = value.get_ref<const std::string&>();
+      require(keys_.back().insert(key).second, "{}: the field \"{}\" stands twice in one object; remove one", name_,
+              excerpt(key));
+    } else if (event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start) {
+      require(depth < kMostDepth,
+              "{}: objects and arrays are nested more than {} deep; is this file of another program?", name_,
+              kMostDepth);
+      keys_.emplace_back();
+    } else if (event != Json::parse_event_t::value) {
+      keys_.pop_back();
+    }
+  }
+
+ private:
+  static constexpr int kMostDepth = 64;
+  const std::string& name_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of each object or array that is open
+};
+
+}  // namespace
+
 Json parse_document(std::string_view text, std::string_view kind, const std::string& name) {
   Json document;
+  DocumentRules rules(name);
   try {
-    document = Json::parse(text);
+    document = Json::parse(text, [&](int depth, Json::parse_event_t event, const Json& value) {
+      rules.see(depth, event, value);
+      return true;
+    });
   } catch (const nlohmann::json::exception& error) {
-    fail(ErrorKind::usage, "{}: not valid JSON: {}", name, error.what());
+    fail(ErrorKind::usage, "{}: not valid JSON: {}", name, excerpt(error.what(), 400));
   }
   const int found = field<int>(document, "schema_version", name);
   require(found == kSchemaVersion, "{}: schema_version {} expected, {} found; write the file again with this version",
           name, kSchemaVersion, found);
   const auto found_kind = field<std::string>(document, "kind", name);
-  require(found_kind == kind, "{}: expected a file of kind \"{}\", found \"{}\"", name, kind, found_kind);
+  require(found_kind == kind, "{}: expected a file of kind \"{}\", found \"{}\"", name, kind, excerpt(found_kind));
   return document;
 }
 

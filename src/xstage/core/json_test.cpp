@@ -56,6 +56,46 @@ TEST(Document, WrongSchemaKindOrSyntaxIsAnErrorThatNamesTheFile) {
   refuses(R"({"schema_version": 1})", {"\"kind\" is missing"});
   refuses(R"({"schema_version": 1, "kind": 7})", {"\"kind\"", "a string", "7"});
   refuses(R"({"schema_version": 1, "kind": "other"})", {"\"wanted\"", "\"other\""});
+  refuses("{\"a\": \"caf\xe9\"}", {"not valid JSON", "UTF-8"});
+  refuses("{\"a\": \"\\ud800\"}", {"not valid JSON", "surrogate"});
+  refuses(R"({"schema_version": 99999999999999999999, "kind": "wanted"})", {"\"schema_version\"", "whole number"});
+}
+
+TEST(Document, AFieldThatStandsTwiceIsRefused) {
+  const auto parse = [](std::string_view text) { parse_document(text, "wanted", "some.json"); };
+  EXPECT_NO_THROW(
+      parse(R"({"schema_version": 1, "kind": "wanted", "a": {"x": 1}, "b": [{"x": 1}, {"x": 2, "a": 3}]})"));
+  for (const auto* text : {R"({"schema_version": 1, "kind": "wanted", "x": 1, "x": 1})",
+                           R"({"x": 1, "y": [1], "x": 2})", R"({"y": [{"a": 1}, {"x": 1, "z": {}, "x": 2}]})"}) {
+    expect_usage_error([&] { parse(text); }, {"some.json", "\"x\"", "twice"});
+  }
+}
+
+TEST(Document, NestingIsBoundedSoThatNoStackOverflows) {
+  const auto nested = [](const std::string& open, const std::string& close, int depth) {
+    std::string text = R"({"schema_version": 1, "kind": "wanted", "a": )";
+    for (int i = 0; i < depth; ++i) text += open;
+    text += "0";
+    for (int i = 0; i < depth; ++i) text += close;
+    return text + "}";
+  };
+  for (const auto& [open, close] : {std::pair("[", "]"), std::pair("{\"k\":", "}")}) {
+    EXPECT_NO_THROW(parse_document(nested(open, close, 63), "wanted", "some.json"));
+    for (const int depth : {64, 100000}) {
+      expect_usage_error([&] { parse_document(nested(open, close, depth), "wanted", "some.json"); },
+                         {"some.json", "nested more than 64 deep"});
+    }
+  }
+  expect_usage_error([] { parse_document(std::string(100000, '['), "wanted", "some.json"); }, {"nested"});
+}
+
+TEST(Document, AStringOfMegabytesIsNotRepeatedInTheError) {
+  try {
+    parse_document("{\"a\": \"" + std::string(3 << 20, 'x'), "wanted", "some.json");
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_LT(std::string(error.what()).size(), 1000u);
+  }
 }
 
 template <class T>

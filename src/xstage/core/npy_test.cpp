@@ -39,8 +39,8 @@ const std::string kThreeFloats = bytes_of(std::vector<float>{1.0f, -2.5f, 3.25f}
 
 class Npy : public testing::Test {
  protected:
-  Array<float> floats(const std::string& text) { return read_npy_floats(folder_.write("x.npy", text)); }
-  Array<std::int64_t> integers(const std::string& text) { return read_npy_integers(folder_.write("x.npy", text)); }
+  Array<float> floats(const std::string& text) { return parse_npy_floats(text, "x.npy"); }
+  Array<std::int64_t> integers(const std::string& text) { return parse_npy_integers(text, "x.npy"); }
   void expect_refused(const std::string& text, std::vector<std::string> words) {
     words.push_back("x.npy");
     expect_usage_error([&] { floats(text); }, words);
@@ -98,6 +98,47 @@ TEST_F(Npy, ReadsTheTypesAndFormatsThatNumPyWrites) {
             (std::vector<std::int64_t>{1LL << 40}));
 }
 
+TEST_F(Npy, ReadsEveryFormatWithItsKeysInAnyOrder) {
+  for (const char major : {1, 2, 3}) {
+    const auto text = npy_text("{\"shape\":(3,),'descr' : '<f4' , 'fortran_order':False}", kThreeFloats, major);
+    EXPECT_EQ(floats(text).values, (std::vector<float>{1.0f, -2.5f, 3.25f}));
+  }
+}
+
+TEST_F(Npy, HeaderIsALiteralAndNothingElse) {
+  const std::string descr = "'descr': '<f4', ", order = "'fortran_order': False, ", shape = "'shape': (3,), ";
+  EXPECT_NO_THROW(floats(npy_text("{" + descr + order + shape + "}", kThreeFloats)));
+  const auto refuse = [&](const std::string& text, const std::string& what) {
+    expect_refused(npy_text(text, kThreeFloats), {what});
+  };
+  refuse("{" + descr + order + shape + descr + "}", "'descr' twice");
+  refuse("{" + descr + order + shape + "'more': 1}", "unknown key 'more'");
+  refuse("{" + descr + order + shape + "} + {}", "behind its end");
+  refuse("{" + descr + order + shape, "a quoted key");
+  refuse("{" + descr + order + "'shape' (3,)}", "a colon");
+  refuse("{" + descr + order + "'shape': (3,) 'x': 1}", "a comma");
+  refuse("{" + order + shape + "'descr': __import__('os').name}", "a quoted dtype");
+  refuse("{" + order + shape + "'descr': '<f4", "a closing quote");
+  refuse("{" + descr + shape + "'fortran_order': 0}", "True or False");
+  refuse("{" + descr + order + "'shape': (1 + 2,)}", "shape");
+  refuse("{" + descr + order + "'shape': (3)(4)}", "a comma");
+  // A key inside a string is text.
+  refuse("{'descr': \"'shape': (3,)\", " + order + "}", "lacks 'shape'");
+}
+
+TEST_F(Npy, HeaderLengthThatLiesIsAnError) {
+  const auto whole = npy_text(header("<f4", "(3,)"), kThreeFloats, 2);
+  for (const auto& length : {std::string("\xff\xff\xff\xff"), std::string("\x00\x00\x00\x80", 4)}) {
+    expect_refused(std::string(whole).replace(8, 4, length), {"header is cut"});
+  }
+  expect_refused(std::string(whole).replace(8, 4, std::string(4, '\0')), {"a dictionary"});
+  for (int shift : {-1, 1}) {
+    auto text = whole;
+    text[8] = static_cast<char>(text[8] + shift);
+    expect_refused(text, {"x.npy"});
+  }
+}
+
 TEST_F(Npy, WrongDtypeIsNamedWithTheOneExpected) {
   for (const std::string dtype : {"<f2", ">f4", "<i4", "|u1", "<c8", "<U5"}) {
     expect_refused(npy_text(header(dtype, "(3,)"), kThreeFloats), {"float32", dtype + " found", "astype"});
@@ -108,7 +149,10 @@ TEST_F(Npy, WrongDtypeIsNamedWithTheOneExpected) {
 }
 
 TEST_F(Npy, PickledObjectsAreRefused) {
-  expect_refused(npy_text(header("|O", "(3,)"), "\x80\x03]q"), {"pickled", "refused"});
+  for (const std::string dtype : {"|O", "O", "|O8"}) {
+    expect_refused(npy_text(header(dtype, "(3,)"), "\x80\x03]q"),
+                   {"pickled", "refused", "allow_pickle=False", "float32"});
+  }
 }
 
 TEST_F(Npy, FortranOrderIsRefusedWithWhatToDo) {
@@ -139,6 +183,9 @@ TEST_F(Npy, ShapesThatCannotBeAreRefusedBeforeAnythingIsAllocated) {
   expect_refused(npy_text(header("<f4", "(1000000000, 1000000000)"), kThreeFloats), {"shape is too large"});
   expect_refused(npy_text(header("<f4", "(281474976710656, 2)"), kThreeFloats), {"shape is too large"});
   expect_refused(npy_text(header("<f4", "(281474976710656,)"), kThreeFloats), {"1125899906842624 bytes", "found 12"});
+  // Nothing in it, and yet its extents overflow whoever multiplies the others.
+  expect_refused(npy_text(header("<f4", "(0, 4294967296, 4294967296)"), ""), {"shape is too large"});
+  expect_refused(npy_text(header("<f4", "(4294967296, 4294967296, 0)"), ""), {"shape is too large"});
   for (const char* shape :
        {"(-1,)", "(3", "3,", "(a,)", "(99999999999999999999,)", "(3.5,)", "(1,1,1,1,1,1,1,1,1,3)"}) {
     SCOPED_TRACE(shape);
@@ -150,8 +197,9 @@ TEST_F(Npy, HeaderWithoutItsKeysIsNamedByTheMissingOne) {
   expect_refused(npy_text("{'fortran_order': False, 'shape': (3,), }", kThreeFloats), {"'descr'"});
   expect_refused(npy_text("{'descr': '<f4', 'shape': (3,), }", kThreeFloats), {"'fortran_order'"});
   expect_refused(npy_text("{'descr': '<f4', 'fortran_order': False, }", kThreeFloats), {"'shape'"});
-  expect_refused(npy_text("", kThreeFloats), {"'descr'"});
-  expect_refused(npy_text(header("<f4", "(3,)"), kThreeFloats, 9), {"format 1 or 2", "9 found"});
+  expect_refused(npy_text("{}", kThreeFloats), {"'descr'"});
+  expect_refused(npy_text("", kThreeFloats), {"a dictionary"});
+  expect_refused(npy_text(header("<f4", "(3,)"), kThreeFloats, 9), {"format 1, 2 or 3", "9 found"});
 }
 
 TEST_F(Npy, AnyWrongByteInTheHeaderIsAnErrorOrHarmless) {

@@ -9,6 +9,8 @@
 namespace xs {
 namespace {
 
+constexpr auto kKind = "machine_profile";
+
 // The copy size in the name of a bulk path, "bulk8192"; 0 for other paths.
 double copy_size(const std::string& path) {
   constexpr std::string_view kBulk = "bulk";
@@ -122,19 +124,20 @@ std::vector<std::string> embedded_machines() {
 }
 
 Machine load_machine(const std::string& name_or_file) {
-  constexpr auto kKind = "machine_profile";
   for (const auto& file : embedded_files()) {
-    if (file.name == name_or_file + ".json") {
-      return machine_from_json(parse_document(file.text, kKind, name_or_file), name_or_file);
-    }
+    if (file.name == name_or_file + ".json") return parse_machine(file.text, name_or_file);
   }
   require(std::filesystem::exists(name_or_file), "machine {}: neither a file nor a known profile; known: {}",
           name_or_file, fmt::join(embedded_machines(), ", "));
-  return machine_from_json(read_document(name_or_file, kKind), name_or_file);
+  return parse_machine(read_text(name_or_file), name_or_file);
+}
+
+Machine parse_machine(std::string_view text, const std::string& name) {
+  return machine_from_json(parse_document(text, kKind, name), name);
 }
 
 Json to_json(const Machine& machine) {
-  Json json = new_document("machine_profile");
+  Json json = new_document(kKind);
   json["name"] = machine.name;
   json["chip"] = machine.chip;
   json["driver"] = machine.driver;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "xstage/core/json_fwd.hpp"
@@ -60,6 +61,8 @@ struct Machine {
 
 // `name_or_file`: a file, or the base name of an embedded profile.
 Machine load_machine(const std::string& name_or_file);
+// The text of a profile; `name` says in errors where it came from.
+Machine parse_machine(std::string_view text, const std::string& name);
 Json to_json(const Machine& machine);
 std::vector<std::string> embedded_machines();
 

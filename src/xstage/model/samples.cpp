@@ -7,12 +7,15 @@
 
 #include "xstage/core/csv.hpp"
 #include "xstage/core/error.hpp"
+#include "xstage/core/json.hpp"
 
 namespace xs {
 namespace {
 
 constexpr int kMostWorkers = 1 << 20;  // far above any machine; keeps what is read in an int
 constexpr int kMostBursts = 1 << 20;
+constexpr double kMostKiloHertz = 1e9;
+constexpr double kMostCycles = 1e15;  // days; sums of them stay finite
 
 void read_machine(const std::vector<std::string>& comments, Samples& samples) {
   if (comments.empty()) return;
@@ -22,9 +25,10 @@ void read_machine(const std::vector<std::string>& comments, Samples& samples) {
     const auto equals = word.find('=');
     const auto value = equals == std::string::npos ? 0.0 : std::strtod(word.c_str() + equals + 1, nullptr);
     if (word.starts_with("sm=") && value >= 1 && value <= kMostWorkers) samples.num_sms = static_cast<int>(value);
-    if (word.starts_with("clock_khz=")) samples.sm_clock = {value * 1e-6};
+    if (word.starts_with("clock_khz=") && value >= 1 && value <= kMostKiloHertz) samples.sm_clock = {value * 1e-6};
     // The name ends at the number of chips ("x2") or the first key.
-    in_name = in_name && equals == std::string::npos && !(word[0] == 'x' && word.size() > 1 && std::isdigit(word[1]));
+    in_name = in_name && equals == std::string::npos &&
+              !(word[0] == 'x' && word.size() > 1 && word[1] >= '0' && word[1] <= '9');
     if (in_name) samples.chip += (samples.chip.empty() ? "" : " ") + word;
   }
 }
@@ -53,8 +57,10 @@ struct Sums {
 
 }  // namespace
 
-Samples read_samples(const std::filesystem::path& file) {
-  const auto csv = Csv::read(file);
+Samples read_samples(const std::filesystem::path& file) { return parse_samples(read_text(file), file.string()); }
+
+Samples parse_samples(std::string text, const std::string& name) {
+  const auto csv = Csv::parse(std::move(text), name);
   const auto path = csv.column("path"), dst = csv.column("dst"), ctas = csv.column("ctas"),
              bytes = csv.column("bytes_per_cta"), gap = csv.column("gap_cycles"), issue = csv.column("issue_mean");
   const bool means = csv.has("bursts");
@@ -70,22 +76,23 @@ Samples read_samples(const std::filesystem::path& file) {
     const Port port{csv.text(row, path), csv.text(row, dst), static_cast<int>(csv.integer(row, ctas, 1, kMostWorkers))};
     const auto completion =
         csv.has("completion") ? completion_of(csv, row, csv.column("completion")) : Completion::issued;
-    const Pattern pattern{csv.integer(row, bytes, 1), csv.number(row, gap, 0), static_cast<int>(completion),
+    const Pattern pattern{csv.integer(row, bytes, 1), csv.number(row, gap, 0, kMostCycles),
+                          static_cast<int>(completion),
                           csv.has("threads") ? csv.integer(row, csv.column("threads"), 1) : 0,
                           csv.has("set") ? std::string(csv.text(row, csv.column("set"))) : ""};
     Sums& sums = ports[port][pattern];
     ++sums.rows;
     const auto bursts = means ? csv.integer(row, burst, 1, kMostBursts) : 1 + csv.integer(row, burst, 0, kMostBursts);
     sums.bursts = std::max(sums.bursts, static_cast<int>(bursts));
-    sums.issue += csv.number(row, issue, 0);
-    if (csv.has("done_mean")) sums.done += csv.number(row, csv.column("done_mean"), 0);
+    sums.issue += csv.number(row, issue, 0, kMostCycles);
+    if (csv.has("done_mean")) sums.done += csv.number(row, csv.column("done_mean"), 0, kMostCycles);
   }
   for (const auto& [key, patterns] : ports) {
     const auto& [port_path, port_dst, workers] = key;
     PortSamples port{port_path, port_dst, workers, 0, {}};
     for (const auto& [pattern, sums] : patterns) {
-      require(sums.issue > 0, "{}: path {}, dst {}, {} workers, {} bytes: every issue time is 0", file.string(),
-              port_path, port_dst, workers, std::get<0>(pattern));
+      require(sums.issue > 0, "{}: path {}, dst {}, {} workers, {} bytes: every issue time is 0", name, port_path,
+              port_dst, workers, std::get<0>(pattern));
       port.num_rows += static_cast<std::size_t>(sums.rows);
       port.patterns.push_back({{workers, Bytes{static_cast<double>(std::get<0>(pattern))}, Cycles{std::get<1>(pattern)},
                                 sums.bursts, static_cast<Completion>(std::get<2>(pattern))},

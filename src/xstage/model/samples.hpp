@@ -37,5 +37,7 @@ struct Samples {
 // completion (0 issued, 1 and 3 source free, 2 remote visible), done_mean, set. With a column bursts instead of burst,
 // a row is the mean over so many bursts. Rows of one pattern may stand anywhere.
 Samples read_samples(const std::filesystem::path& file);
+// `name` says in errors where the text came from.
+Samples parse_samples(std::string text, const std::string& name);
 
 }  // namespace xs

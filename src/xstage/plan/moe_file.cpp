@@ -15,11 +15,11 @@ std::vector<Task> tasks_from_json(const Json& json, const std::string& where) {
   for (const auto& entry : json) {
     const auto place = fmt::format("{}[{}]", where, tasks.size());
     require(entry.is_array() && entry.size() == 3 && entry[0].is_string() && is_number(entry[1]) && is_number(entry[2]),
-            "{}: expected [\"kind\", block, tile], found {}", place, entry.dump().substr(0, 60));
+            "{}: expected [\"kind\", block, tile], found {}", place, excerpt(entry.dump()));
     const auto name = entry[0].get<std::string>();
     const auto kind = std::ranges::find(kTaskKindNames, name);
-    require(kind != std::end(kTaskKindNames), "{}: task kind \"{}\" is unknown; expected one of {}", place, name,
-            fmt::join(kTaskKindNames, ", "));
+    require(kind != std::end(kTaskKindNames), "{}: task kind \"{}\" is unknown; expected one of {}", place,
+            excerpt(name), fmt::join(kTaskKindNames, ", "));
     tasks.push_back({static_cast<TaskKind>(kind - std::begin(kTaskKindNames)), entry[1].get<std::int32_t>(),
                      entry[2].get<std::int32_t>()});
   }
@@ -91,8 +91,11 @@ Json to_json(const MoeProblem& problem, const Schedule& schedule) {
 }
 
 MoeScheduleFile read_moe_schedule(const std::filesystem::path& file) {
-  const auto json = read_document(file, kKind);
-  const auto name = file.string();
+  return parse_moe_schedule(read_text(file), file.string());
+}
+
+MoeScheduleFile parse_moe_schedule(std::string_view text, const std::string& name) {
+  const auto json = parse_document(text, kKind, name);
   MoeScheduleFile read{problem_from_json(field<Json>(json, "problem", name), name + ": problem"), {}};
   for (const auto& rank : field<std::vector<Json>>(json, "ranks", name)) {
     read.tasks.push_back(tasks_from_json(rank, fmt::format("{}: ranks[{}]", name, read.tasks.size())));

@@ -10,23 +10,14 @@
 namespace xs {
 namespace {
 
-class MoeFile : public testing::Test {
- protected:
-  const TempFolder folder_;
-  const std::filesystem::path file_ = folder_ / "schedule.json";
-
-  MoeScheduleFile write_and_read(const Json& json) const {
-    write_document(file_, json);
-    return read_moe_schedule(file_);
-  }
-};
+MoeScheduleFile write_and_read(const Json& json) { return parse_moe_schedule(to_text(json), "schedule.json"); }
 
 Json small() {
   const MoeProblem problem({16, 8, 2, 1}, {4, 8, 16, 2}, 2, 3, {1, 1, 0, 1});
   return to_json(problem, problem.schedule(Order{}));
 }
 
-TEST_F(MoeFile, RoundTripGivesTheSameProblemAndTasks) {
+TEST(MoeFile, RoundTripGivesTheSameProblemAndTasks) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     const auto random = random_problem(seed);
     const auto problem = random.problem.with_ring(static_cast<int>(seed % 3));
@@ -46,7 +37,7 @@ TEST_F(MoeFile, RoundTripGivesTheSameProblemAndTasks) {
   }
 }
 
-TEST_F(MoeFile, AProblemThatNamesNoRingHasNone) {
+TEST(MoeFile, AProblemThatNamesNoRingHasNone) {
   Json json = small();
   json["problem"]["ring_blocks"] = 1;
   EXPECT_EQ(write_and_read(json).problem.tiling().ring_blocks, 1);
@@ -54,7 +45,7 @@ TEST_F(MoeFile, AProblemThatNamesNoRingHasNone) {
   EXPECT_EQ(write_and_read(json).problem.tiling().ring_blocks, 0);
 }
 
-TEST_F(MoeFile, AProblemThatNamesNoPlacementHasAnEvenOneWithoutSharedExperts) {
+TEST(MoeFile, AProblemThatNamesNoPlacementHasAnEvenOneWithoutSharedExperts) {
   const auto json = small();
   for (const char* field : {"num_shared", "tokens_per_rank", "holders"}) EXPECT_FALSE(json["problem"].contains(field));
   const auto read = write_and_read(json).problem;
@@ -64,7 +55,7 @@ TEST_F(MoeFile, AProblemThatNamesNoPlacementHasAnEvenOneWithoutSharedExperts) {
 }
 
 // Order and completeness are the checker's to judge, not the reader's.
-TEST_F(MoeFile, TasksOutsideTheProblemAreReadAsTheyStand) {
+TEST(MoeFile, TasksOutsideTheProblemAreReadAsTheyStand) {
   Json json = small();
   json["ranks"][1] = {{"linear2", -1, 2147483647}};
   EXPECT_EQ(write_and_read(json).tasks[1], (std::vector<Task>{{TaskKind::linear2, -1, 2147483647}}));
@@ -72,11 +63,11 @@ TEST_F(MoeFile, TasksOutsideTheProblemAreReadAsTheyStand) {
   EXPECT_TRUE(write_and_read(json).tasks[1].empty());
 }
 
-TEST_F(MoeFile, MalformedTasksAreUsageErrorsThatNameTheFileAndThePlace) {
+TEST(MoeFile, MalformedTasksAreUsageErrorsThatNameTheFileAndThePlace) {
   const auto expect = [&](const Json& task, const std::string& what) {
     Json json = small();
     json["ranks"][1][2] = task;
-    expect_usage_error([&] { write_and_read(json); }, {fmt::format("{}: ranks[1][2]: {}", file_.string(), what)});
+    expect_usage_error([&] { write_and_read(json); }, {"schedule.json: ranks[1][2]: " + what});
   };
   const std::string shape = "expected [\"kind\", block, tile], found ";
   expect(Json::array({"linear1", 0}), shape + "[\"linear1\",0]");
@@ -91,11 +82,11 @@ TEST_F(MoeFile, MalformedTasksAreUsageErrorsThatNameTheFileAndThePlace) {
          "task kind \"linear3\" is unknown; expected one of dispatch, linear1, linear2, reduce");
 }
 
-TEST_F(MoeFile, MalformedDocumentsAreUsageErrorsThatNameTheFile) {
+TEST(MoeFile, MalformedDocumentsAreUsageErrorsThatNameTheFile) {
   const auto expect = [&](const std::function<void(Json&)>& change, const std::string& what) {
     Json json = small();
     change(json);
-    expect_usage_error([&] { write_and_read(json); }, {file_.string() + ": " + what});
+    expect_usage_error([&] { write_and_read(json); }, {"schedule.json: " + what});
   };
   expect([](Json& json) { json["kind"] = "machine_profile"; }, "expected a file of kind \"moe_schedule\"");
   expect([](Json& json) { json.erase("ranks"); }, "the field \"ranks\" is missing");
@@ -124,8 +115,23 @@ TEST_F(MoeFile, MalformedDocumentsAreUsageErrorsThatNameTheFile) {
   }
 }
 
-TEST_F(MoeFile, AMissingFileIsAUsageErrorThatNamesIt) {
-  expect_usage_error([&] { read_moe_schedule(file_); }, {file_.string() + ": no such file"});
+// A file of a few lines must not make gigabytes of blocks, nor an endless number of them.
+TEST(MoeFile, ProblemsBeyondAnyMachineAreRefused) {
+  Json json = small();
+  auto& problem = json["problem"];
+  problem["rows"] = {2147483647, 0, 0, 0};
+  problem["block_rows"] = 1;
+  expect_usage_error([&] { write_and_read(json); }, {"schedule.json: problem: ", "2147483647 rows", "larger blocks"});
+  problem["block_rows"] = 2000000000;
+  EXPECT_EQ(write_and_read(json).problem.num_blocks(0), 2);
+  problem["num_experts"] = 1;
+  problem["num_ranks"] = 5000;
+  problem["rows"] = std::vector<int>(5000, 0);
+  expect_usage_error([&] { write_and_read(json); }, {"schedule.json: problem: ", "ranks must be at most 4096"});
+}
+
+TEST(MoeFile, AMissingFileIsAUsageErrorThatNamesIt) {
+  expect_usage_error([] { read_moe_schedule("none.json"); }, {"none.json: no such file"});
 }
 
 }  // namespace

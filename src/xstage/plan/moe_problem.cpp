@@ -8,6 +8,13 @@
 #include "xstage/core/error.hpp"
 
 namespace xs {
+namespace {
+
+// Far above any machine; what is made from a file stays in proportion to it.
+constexpr int kMostRanks = 4096;
+constexpr std::int64_t kMostSegments = std::int64_t{1} << 26;
+
+}  // namespace
 
 MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, int num_ranks, std::int64_t num_tokens,
                        std::vector<std::int32_t> rows)
@@ -24,6 +31,7 @@ MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, MoePlacem
   require(tiling.ring_blocks >= 0, "MoE tiling: ring blocks must be at least 1, or 0 for no ring; found {}",
           tiling.ring_blocks);
   require(num_ranks() >= 1, "ranks must be at least 1, found {}", num_ranks());
+  require(num_ranks() <= kMostRanks, "ranks must be at most {}, found {}", kMostRanks, num_ranks());
   require(std::ranges::all_of(placement_.tokens, [](auto tokens) { return tokens >= 0; }),
           "tokens per rank must not be negative");
   require(placement_.experts.num_experts() == shape.num_experts, "expert map: {} experts expected, {} found",
@@ -37,6 +45,12 @@ MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, MoePlacem
   const auto num_rows =
       std::accumulate(rows_.begin(), rows_.end(), std::int64_t{0}) + shape.num_shared * token_begin_.back();
   require(std::in_range<std::int32_t>(num_rows), "row counts: their sum {} is more than 32 bits count", num_rows);
+
+  // Each expert may end in a block that is not full.
+  const auto most_segments = (num_rows / tiling.block_rows + shape.all_experts()) * num_ranks();
+  require(most_segments <= kMostSegments,
+          "{} rows in blocks of {} from {} ranks may make {} segments, more than {}; take larger blocks", num_rows,
+          tiling.block_rows, num_ranks(), most_segments, kMostSegments);
 
   experts_ = placement_.experts.with_shared(shape.num_shared, num_ranks());
   local_experts_.resize(index(num_ranks()));
@@ -72,7 +86,8 @@ void MoeProblem::place_rows(int rank) {
       total += rows_of(source, expert);
       if (source == rank) own_end = total;
     }
-    for (std::int32_t first = 0; first < total; first += tiling_.block_rows) {
+    for (std::int64_t begin = 0; begin < total; begin += tiling_.block_rows) {  // the last step may pass 32 bits
+      const auto first = static_cast<std::int32_t>(begin);
       blocks.push_back({expert, replica, first, std::min(tiling_.block_rows, total - first)});
       for (const auto& segment : segments(blocks.back())) {
         ++owned_blocks_[index(rank) * index(num_ranks()) + index(segment.source)];

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "xstage/core/json_fwd.hpp"
@@ -163,5 +165,7 @@ struct MoeScheduleFile {
 };
 Json to_json(const MoeProblem& problem, const Schedule& schedule);
 MoeScheduleFile read_moe_schedule(const std::filesystem::path& file);
+// `name` says in errors where the text came from.
+MoeScheduleFile parse_moe_schedule(std::string_view text, const std::string& name);
 
 }  // namespace xs

@@ -8,16 +8,23 @@
 
 #include "xstage/core/csv.hpp"
 #include "xstage/core/error.hpp"
+#include "xstage/core/json.hpp"
 
 namespace xs {
 
 std::vector<SyntheticRun> read_synthetic_runs(const std::filesystem::path& file) {
-  const auto csv = Csv::read(file);
+  return parse_synthetic_runs(read_text(file), file.string());
+}
+
+std::vector<SyntheticRun> parse_synthetic_runs(std::string text, const std::string& name) {
+  const auto csv = Csv::parse(std::move(text), name);
   constexpr std::int64_t kMost = 1 << 24;
   std::vector<SyntheticRun> runs;
   for (std::size_t row = 0; row < csv.num_rows(); ++row) {
-    const auto whole = [&](const char* name) { return csv.integer(row, csv.column(name), 1, kMost); };
-    const auto micros = [&](const char* name) { return Nanos{csv.number(row, csv.column(name), 1e-3) * 1e3}; };
+    const auto whole = [&](const char* column) { return csv.integer(row, csv.column(column), 1, kMost); };
+    const auto micros = [&](const char* column) {
+      return Nanos{csv.number(row, csv.column(column), 1e-3, 1e12) * 1e3};
+    };
     SyntheticRun run;
     run.dst = csv.text(row, csv.column("dst"));
     run.num_sms = static_cast<int>(whole("num_sms"));

@@ -25,6 +25,8 @@ struct SyntheticRun {
 
 // Columns: dst, num_sms, hidden, intermediate, num_blocks, schedule, claim, us, local_us. At least one row.
 std::vector<SyntheticRun> read_synthetic_runs(const std::filesystem::path& file);
+// `name` says in errors where the text came from.
+std::vector<SyntheticRun> parse_synthetic_runs(std::string text, const std::string& name);
 
 struct SyntheticPrediction {
   SyntheticRun run;

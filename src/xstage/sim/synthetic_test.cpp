@@ -11,14 +11,11 @@ namespace {
 const std::filesystem::path kRuns = XSTAGE_SOURCE_DIR "/data/synthetic_moe_combine.csv";
 constexpr const char* kHeader = "dst,num_sms,hidden,intermediate,num_blocks,schedule,claim,us,local_us\n";
 
-std::vector<SyntheticRun> read(const TempFolder& folder, const std::string& rows) {
-  return read_synthetic_runs(folder.write("runs.csv", kHeader + rows));
-}
+std::vector<SyntheticRun> read(const std::string& rows) { return parse_synthetic_runs(kHeader + rows, "runs.csv"); }
 
 TEST(SyntheticRuns, RowsAreRead) {
-  const TempFolder folder;
   const auto runs =
-      read(folder, "nvlink,132,4096,768,64,lag:8,static,307.5,140.25\nhost,16,7168,3072,16,alternate,counter,1e3,2\n");
+      read("nvlink,132,4096,768,64,lag:8,static,307.5,140.25\nhost,16,7168,3072,16,alternate,counter,1e3,2\n");
   ASSERT_EQ(runs.size(), 2u);
   EXPECT_EQ(runs[0].dst, "nvlink");
   EXPECT_EQ(runs[0].num_sms, 132);
@@ -34,9 +31,8 @@ TEST(SyntheticRuns, RowsAreRead) {
 }
 
 TEST(SyntheticRuns, WhatIsWrongIsNamedWithItsLine) {
-  const TempFolder folder;
   const auto refuse = [&](const std::string& row, const std::vector<std::string>& words) {
-    expect_usage_error([&] { read(folder, row + "\n"); }, words);
+    expect_usage_error([&] { read(row + "\n"); }, words);
   };
   refuse("nvlink,132,4096,768,64,ripple,static,1,1", {"runs.csv:2", "ripple", "lag:N"});
   refuse("nvlink,132,4096,768,64,lag:8,dynamic,1,1", {"runs.csv:2", "dynamic", "counter"});
@@ -44,11 +40,11 @@ TEST(SyntheticRuns, WhatIsWrongIsNamedWithItsLine) {
   refuse("nvlink,132,4096,768,0.5,lag:8,static,1,1", {"runs.csv:2", "num_blocks"});
   refuse("nvlink,132,4096,768,64,lag:8,static,0,1", {"runs.csv:2", "us"});
   refuse("nvlink,132,4096,768,64,lag:8,static,1,nan", {"runs.csv:2", "local_us"});
+  refuse("nvlink,132,4096,768,64,lag:8,static,1e306,1", {"runs.csv:2", "us", "at most"});
   refuse("nvlink,132,4096", {"runs.csv:2"});
-  expect_usage_error([&] { read(folder, ""); }, {"runs.csv", "rows below the header"});
-  expect_usage_error([&] { read_synthetic_runs(folder.write("other.csv", "dst,us\nnvlink,1\n")); },
-                     {"other.csv", "num_sms"});
-  expect_usage_error([&] { read_synthetic_runs(folder / "none.csv"); }, {"none.csv"});
+  expect_usage_error([&] { read(""); }, {"runs.csv", "rows below the header"});
+  expect_usage_error([&] { parse_synthetic_runs("dst,us\nnvlink,1\n", "other.csv"); }, {"other.csv", "num_sms"});
+  expect_usage_error([&] { read_synthetic_runs("none.csv"); }, {"none.csv"});
 }
 
 TEST(SyntheticProblem, IsAScheduleThatPassesTheCheck) {

@@ -1,0 +1,17 @@
+# Fuzz programs: every *_fuzz.cpp of a layer that the library of this layer is linked to (preset cpu-fuzz, `xs fuzz`).
+# Whatever the sanitizers report ends the program, so that libFuzzer counts it and keeps the input.
+if(XSTAGE_FUZZ)
+  target_compile_options(xs_flags INTERFACE -fno-sanitize-recover=all)
+  add_custom_target(fuzzers)
+  foreach(layer core model plan sim)
+    file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/xstage/${layer}/*_fuzz.cpp)
+    foreach(file ${fuzz_sources})
+      get_filename_component(program ${file} NAME_WE)
+      add_executable(${program} ${file})
+      target_link_libraries(${program} PRIVATE xs_${layer} -fsanitize=fuzzer)
+      target_compile_definitions(${program} PRIVATE XSTAGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+      set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+      add_dependencies(fuzzers ${program})
+    endforeach()
+  endforeach()
+endif()
