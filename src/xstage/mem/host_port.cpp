@@ -41,18 +41,18 @@ HostPort::~HostPort() { stop(); }
 
 void HostPort::put(std::span<std::byte> target, std::span<const std::byte> source) {
   require(target.size() == source.size(), "put: {} bytes do not go into a target of {}", source.size(), target.size());
-  const std::size_t chunk = std::min(kChunk, options_.capacity);
   std::vector<std::byte> bytes;
-  for (std::size_t at = 0; at < source.size(); at += chunk) {
-    const std::size_t size = std::min(chunk, source.size() - at);
+  for (std::size_t at = 0; at < source.size(); at += kChunk) {
+    const std::size_t size = std::min(kChunk, source.size() - at);
     {
       const std::lock_guard lock(mutex_);
       if (!spare_.empty()) bytes = std::move(spare_.back()), spare_.pop_back();
     }
     bytes.assign(source.data() + at, source.data() + at + size);
     std::unique_lock lock(mutex_);
-    wait_for_room(lock, size);
+    wait_for_mover(lock, size);
     push({std::this_thread::get_id(), target.subspan(at, size), std::move(bytes), {}});
+    wait_for_room(lock);
   }
 }
 
@@ -83,7 +83,7 @@ void HostPort::require_running() const {
   if (stopped_) fail(ErrorKind::timeout, "the port was stopped with {} bytes not yet visible", held_);
 }
 
-// With the lock held, and room for the item.
+// With the lock held.
 void HostPort::push(Item item) {
   const Bytes bytes{static_cast<double>(item.bytes.size())};
   drained_at_ = max(drained_at_, now()) + bytes / options_.drain;
@@ -93,18 +93,19 @@ void HostPort::push(Item item) {
   if (queue_.size() == 1) arrived_.notify_one();
 }
 
-void HostPort::wait_for_room(std::unique_lock<std::mutex>& lock, std::size_t bytes) {
-  const Bytes most{static_cast<double>(options_.capacity - bytes)};
+void HostPort::wait_for_mover(std::unique_lock<std::mutex>& lock, std::size_t bytes) {
+  moved_.wait(lock, [&] { return stopped_ || held_ == 0 || held_ + bytes <= most_held_; });
+  require_running();
+}
+
+// Until no more than the capacity is left of all that has entered so far.
+void HostPort::wait_for_room(std::unique_lock<std::mutex>& lock) {
+  const Nanos room_at = drained_at_ - Bytes{static_cast<double>(options_.capacity)} / options_.drain;
   while (true) {
     require_running();
-    const Nanos wait = drained_at_ - most / options_.drain - now();
-    if (held_ + bytes > most_held_) {
-      moved_.wait(lock);
-    } else if (wait > Nanos{0}) {
-      room_.wait_for(lock, std::chrono::duration<double, std::nano>(wait.value));
-    } else {
-      return;
-    }
+    const Nanos wait = room_at - now();
+    if (wait <= Nanos{0}) return;
+    room_.wait_for(lock, std::chrono::duration<double, std::nano>(wait.value));
   }
 }
 

@@ -17,12 +17,13 @@
 // The sender side of a link, in software: a rank's stores leave through a queue of bounded size that drains at a fixed
 // rate, so that on a host, too, short bursts are free and sustained ones stall.
 //
-// The queue keeps a copy of the bytes. What has not drained counts as outstanding, and a put waits for room as long as
-// its bytes would make that more than the capacity. Drained is a matter of the clock: times of draining are absolute,
-// each follows from the one before, so a thread that sleeps too long makes no transfer slower as long as the queue does
-// not run empty. A mover thread copies bytes to their target when they become remote visible, which is when they have
-// drained and the latency has passed. A mover that cannot keep up with the rate holds puts up as well, before the queue
-// holds more than twice the capacity and what the latency keeps on its way.
+// The queue keeps a copy of the bytes. What has not drained counts as outstanding. A put hands over one chunk after the
+// other and, behind each, waits until no more than the capacity is outstanding of all that entered so far: waiting
+// threads take turns. Drained is a matter of the clock: times of draining are absolute, each follows from the one
+// before, so a thread that sleeps too long makes no transfer slower as long as the queue does not run empty. A mover
+// thread copies bytes to their target when they become remote visible, which is when they have drained and the latency
+// has passed. A mover that cannot keep up with the rate holds puts up as well, before the queue holds more than twice
+// the capacity and what the latency keeps on its way.
 
 namespace xs {
 
@@ -72,7 +73,8 @@ class HostPort {
 
   Nanos now() const { return Nanos{std::chrono::duration<double, std::nano>(Clock::now() - begin_).count()}; }
   void push(Item item);
-  void wait_for_room(std::unique_lock<std::mutex>& lock, std::size_t bytes);
+  void wait_for_mover(std::unique_lock<std::mutex>& lock, std::size_t bytes);
+  void wait_for_room(std::unique_lock<std::mutex>& lock);
   void require_running() const;
   Item take();
   void move();

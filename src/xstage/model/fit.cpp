@@ -27,7 +27,7 @@ double error_of(double predicted, double measured) { return std::abs(predicted /
 
 // Positions in FitProblem::coordinates().
 constexpr std::size_t kCapacity = 3, kWorkerCapacity = 4;
-constexpr double kUnlimited = 1e10;  // bytes that a worker would add: all the others are outstanding in the port
+constexpr double kUnlimited = 1e10;  // worker_capacity_bytes: one worker finds all of the port
 
 // What the samples show without a fit.
 class FitProblem {
@@ -80,19 +80,20 @@ class FitProblem {
   GigaHertz clock() const { return clock_; }
   BytesPerNano throughput() const { return throughput_; }
 
-  // Of the capacities that are likely, that of a large GPU and the one that bursts into the empty stage show, and of
-  // workers that add to it or find all of it alone, those that tell the samples best.
+  // The usual guess, unless it tells the samples much worse than a port that holds what bursts into the empty stage
+  // show, or than one that holds it whatever the number of workers.
   std::vector<double> guess() const {
-    std::vector<double> x;
-    for (const auto& coordinate : coordinates_) x.push_back(coordinate.guess);
-    auto best = x;
-    for (const double capacity :
-         {x[kCapacity],
-          std::clamp(std::log(capacity_seen().value), coordinates_[kCapacity].least, coordinates_[kCapacity].most)}) {
-      for (const double worker : {x[kWorkerCapacity], std::log(kUnlimited)}) {
-        auto other = x;
-        other[kCapacity] = capacity, other[kWorkerCapacity] = worker;
-        if (objective(other.data()) < objective(best.data())) best = other;
+    std::vector<double> usual;
+    for (const auto& coordinate : coordinates_) usual.push_back(coordinate.guess);
+    const auto& range = coordinates_[kCapacity];
+    const double seen = std::clamp(std::log(capacity_seen().value), range.least, range.most);
+    auto best = usual;
+    double least = 0.5 * objective(usual.data());
+    for (const double capacity : {usual[kCapacity], seen}) {
+      for (const double worker_capacity : {usual[kWorkerCapacity], std::log(kUnlimited)}) {
+        auto other = usual;
+        other[kCapacity] = capacity, other[kWorkerCapacity] = worker_capacity;
+        if (const double error = objective(other.data()); error < least) best = other, least = error;
       }
     }
     return best;
@@ -119,7 +120,7 @@ class FitProblem {
   }
 
  private:
-  // Median over the bursts into the empty stage that stalled; what has entered and not drained when they have issued.
+  // What had entered and not drained when a burst into the empty stage had issued: median of those that stalled.
   Bytes capacity_seen() const {
     std::vector<double> seen;
     for (const auto& sample : samples_) {

@@ -18,31 +18,30 @@ struct Scale {
   Nanos drain_time;  // of so much
 };
 
-// Doubles a burst into the empty port until it stalls. What the machine adds to a time makes it longer only, so the
-// shortest of three counts here.
+// Doubles a burst into the empty port until it issues as long as the port drains for the most part. What the machine
+// adds makes a time longer only, so the shortest of three counts here.
 Scale find_scale(const ProbeTarget& target, int workers) {
   constexpr double kLeast = 65536, kMost = 1 << 30;  // of one worker's burst
-  const auto issue_of = [&](double bytes) {
-    double shortest = kNone;
+  const auto times_of = [&](double bytes) {
+    BurstTimes shortest{{kNone}, {0}};
     for (int i = 0; i < 3; ++i) {
       const auto times = target.run({workers, Bytes{bytes}, Cycles{0}, 1, Completion::remote_visible});
-      shortest = std::min(shortest, times.issue.value);
+      if (times.issue + times.done < shortest.issue + shortest.done) shortest = times;
     }
     return shortest;
   };
-  double free = kNone, issue = 0, bytes = kLeast;  // free: cycles per byte
-  for (; bytes <= kMost; bytes *= 2) {
-    issue = issue_of(bytes);
-    free = std::min(free, issue / bytes);
-    if (issue < 1.5 * free * bytes) continue;
-    // Three more such bursts have nowhere to go: they show the drain, and it shows what the rest of the first found.
-    const double more = issue_of(4 * bytes);
-    const double drain = 3 * bytes / (more - issue);  // bytes per cycle and worker
-    const double capacity = 4 * bytes - drain * more;
-    if (drain * free < 0.75 && capacity > 0)
-      return {Bytes{capacity * workers}, Cycles{capacity / drain} / target.clock};
+  auto before = times_of(kLeast / 2), times = before;
+  double bytes = kLeast;
+  for (;; bytes *= 2, before = times) {
+    times = times_of(bytes);
+    if (times.issue > (times.issue + times.done) * 0.6 || bytes == kMost) break;
   }
-  return {Bytes{kMost * workers}, Cycles{issue} / target.clock};  // it never fills
+  // The second half shows the drain without the latency, and the drain shows how much the rest of the burst found.
+  const Bytes all = Bytes{bytes} * workers;
+  const Nanos half_time = (times.issue + times.done - before.issue - before.done) / target.clock;
+  const BytesPerNano drain = all * 0.5 / max(half_time, Nanos{1});
+  const Bytes left = max(all - drain * (times.issue / target.clock), all * 0.02);
+  return {left, left / drain};
 }
 
 // Bursts and gaps around the size from which stalls begin.
