@@ -18,7 +18,7 @@ struct ProbeCommandOptions {
   double drain_gbs = 1, latency_us = 0;
   std::int64_t capacity_bytes = 4 << 20;
   std::vector<int> workers = {1, 2};
-  int repeats = 15;
+  int repeats = 7;
   bool fit = false, json = false;
 };
 
@@ -34,9 +34,9 @@ void print_patterns(const ProbeTarget& target, const std::vector<ProbedPattern>&
               "rrrlrrrrrr");
   const auto us = [&](double cycles) { return (Cycles{cycles} / target.clock).value * 1e-3; };
   for (const auto& probed : patterns) {
-    const auto& [pattern, issue, done, free] = probed;
+    const auto& [pattern, issue, done, gap, free] = probed;
     table.add({std::to_string(pattern.workers), fmt::format("{:.0f}", pattern.bytes.value),
-               fmt::format("{:.0f}", us(pattern.gap.value)), name_of(pattern.await), std::to_string(pattern.bursts),
+               fmt::format("{:.0f}", us(gap.median())), name_of(pattern.await), std::to_string(pattern.bursts),
                std::to_string(issue.count()), fmt::format("{:.1f}", us(issue.median())),
                fmt::format("[{:.1f}, {:.1f}]", us(issue.low()), us(issue.high())),
                fmt::format("{:.1f}", us(free.value)), fmt::format("{:.0f} %", 100 * probed.stalled_share())});
@@ -47,10 +47,10 @@ void print_patterns(const ProbeTarget& target, const std::vector<ProbedPattern>&
 Json to_json(const std::vector<ProbedPattern>& patterns) {
   Json entries = Json::array();
   for (const auto& probed : patterns) {
-    const auto& [pattern, issue, done, free] = probed;
+    const auto& [pattern, issue, done, gap, free] = probed;
     entries.push_back({{"workers", pattern.workers},
                        {"bytes", pattern.bytes.value},
-                       {"gap_cycles", pattern.gap.value},
+                       {"gap_cycles", gap.median()},
                        {"awaited", name_of(pattern.await)},
                        {"bursts", pattern.bursts},
                        {"repeats", issue.count()},

@@ -1,5 +1,6 @@
 #include "xstage/probe/host_target.hpp"
 
+#include <algorithm>
 #include <barrier>
 #include <memory>
 
@@ -23,15 +24,19 @@ void put_burst(HostPort& port, std::span<std::byte> target, std::span<const std:
 BurstTimes run_pattern(HostPort& port, const BurstPattern& pattern) {
   std::vector<BurstTimes> sums(static_cast<std::size_t>(pattern.workers));
   std::vector<std::byte> target(kPiece, std::byte{0});
+  const std::chrono::nanoseconds gap(static_cast<std::int64_t>(pattern.gap.value));
   std::barrier together(pattern.workers);
   const auto work = [&](BurstTimes& sum) {
     wait_precisely();
     const std::vector<std::byte> source(kPiece, std::byte{1});
     together.arrive_and_wait();
+    auto end = Clock::now();
     for (int burst = 0; burst < pattern.bursts; ++burst) {
+      if (burst > 0) std::this_thread::sleep_until(end + gap);
       const auto begin = Clock::now();
+      if (burst > 0) sum.gap += Cycles{nanos(begin - end)};
       put_burst(port, target, source, static_cast<std::size_t>(pattern.bytes.value));
-      auto end = Clock::now();
+      end = Clock::now();
       sum.issue += Cycles{nanos(end - begin)};
       if (pattern.await == Completion::remote_visible) {
         port.flush();
@@ -39,7 +44,6 @@ BurstTimes run_pattern(HostPort& port, const BurstPattern& pattern) {
         sum.done += Cycles{nanos(done - end)};
         end = done;
       }
-      std::this_thread::sleep_until(end + std::chrono::nanoseconds(static_cast<std::int64_t>(pattern.gap.value)));
     }
   };
   {
@@ -48,17 +52,27 @@ BurstTimes run_pattern(HostPort& port, const BurstPattern& pattern) {
   }
   port.flush();  // the next run finds it empty, and nothing goes to `target` any more
   BurstTimes mean{};
-  for (const auto& sum : sums) mean.issue += sum.issue, mean.done += sum.done;
+  for (const auto& sum : sums) mean.issue += sum.issue, mean.done += sum.done, mean.gap += sum.gap;
   const double count = static_cast<double>(pattern.workers) * pattern.bursts;
-  return {mean.issue / count, mean.done / count};
+  return {mean.issue / count, mean.done / count, mean.gap / std::max(1.0, count - pattern.workers)};
 }
 
 }  // namespace
 
 ProbeTarget host_target(const HostPortOptions& options) {
   const auto port = std::make_shared<HostPort>(options);
-  return {"software port", "put", "memory", GigaHertz{1},
-          [port](const BurstPattern& pattern) { return run_pattern(*port, pattern); }};
+  // Whatever else runs on the host adds time, to a sleep as to a copy: of a few runs the fastest tells most of the
+  // port.
+  const auto run = [port](const BurstPattern& pattern) {
+    constexpr int kRuns = 3;
+    BurstTimes fastest = run_pattern(*port, pattern);
+    for (int i = 1; i < kRuns; ++i) {
+      const auto times = run_pattern(*port, pattern);
+      if (times.issue + times.done + times.gap < fastest.issue + fastest.done + fastest.gap) fastest = times;
+    }
+    return fastest;
+  };
+  return {"software port", "put", "memory", GigaHertz{1}, run};
 }
 
 }  // namespace xs

@@ -18,12 +18,12 @@ struct Scale {
   Nanos drain_time;  // of so much
 };
 
-// Doubles a burst into the empty port until it issues as long as the port drains for the most part. What the machine
-// adds makes a time longer only, so the shortest of three counts here.
+// Doubles a burst into the empty port until it issues as long as the port drains for the most part. A disturbed run
+// takes longer, so the shortest of three counts here.
 Scale find_scale(const ProbeTarget& target, int workers) {
   constexpr double kLeast = 65536, kMost = 1 << 30;  // of one worker's burst
   const auto times_of = [&](double bytes) {
-    BurstTimes shortest{{kNone}, {0}};
+    BurstTimes shortest{{kNone}, {0}, {0}};
     for (int i = 0; i < 3; ++i) {
       const auto times = target.run({workers, Bytes{bytes}, Cycles{0}, 1, Completion::remote_visible});
       if (times.issue + times.done < shortest.issue + shortest.done) shortest = times;
@@ -48,11 +48,12 @@ Scale find_scale(const ProbeTarget& target, int workers) {
 std::vector<BurstPattern> choose_patterns(const Scale& scale, int workers, GigaHertz clock) {
   std::vector<BurstPattern> patterns;
   const auto burst = [&](double parts) { return Bytes{std::ceil(scale.capacity.value * parts / workers)}; };
-  for (const double parts : {0.125, 0.25, 0.5, 0.75, 1.25, 1.5, 2.0, 3.0}) {
+  // The largest one is the longest pattern of all: it shows the drain.
+  for (const double parts : {0.125, 0.25, 0.5, 0.75, 1.25, 1.5, 2.0, 3.0, 4.0}) {
     patterns.push_back({workers, burst(parts), Cycles{0}, 1, Completion::remote_visible});
   }
   constexpr double kPart = 0.25;
-  for (const double gap : {0.0, 0.25, 0.5, 0.75, 1.0, 1.5}) {  // in times that a burst takes to drain
+  for (const double gap : {0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5}) {  // in times that a burst takes to drain
     const double cycles = std::round((scale.drain_time * (kPart * gap) * clock).value);
     patterns.push_back({workers, burst(kPart), Cycles{cycles}, 12, Completion::issued});
   }
@@ -68,7 +69,7 @@ std::vector<ProbedPattern> probe_port(const ProbeTarget& target, const ProbeOpti
   std::vector<ProbedPattern> patterns;
   for (const int workers : options.workers) {
     for (const auto& pattern : choose_patterns(find_scale(target, workers), workers, target.clock)) {
-      patterns.push_back({pattern, {}, {}, {}});
+      patterns.push_back({pattern, {}, {}, {}, {}});
     }
   }
   for (int round = 0; round < options.most_repeats; ++round) {
@@ -79,6 +80,7 @@ std::vector<ProbedPattern> probe_port(const ProbeTarget& target, const ProbeOpti
       const auto times = target.run(probed.pattern);
       probed.issue.add(times.issue.value);
       probed.done.add(times.done.value);
+      probed.gap.add(times.gap.value);
       ++measured;
       if (progress) {
         const double of_round = static_cast<double>(i + 1) / static_cast<double>(patterns.size());
@@ -99,7 +101,9 @@ std::vector<ProbedPattern> probe_port(const ProbeTarget& target, const ProbeOpti
 std::vector<PatternSample> to_samples(const std::vector<ProbedPattern>& patterns) {
   std::vector<PatternSample> samples;
   for (const auto& probed : patterns) {
-    samples.push_back({probed.pattern, Cycles{probed.issue.median()}, Cycles{probed.done.median()}});
+    auto pattern = probed.pattern;
+    pattern.gap = Cycles{probed.gap.median()};
+    samples.push_back({pattern, Cycles{probed.issue.median()}, Cycles{probed.done.median()}});
   }
   return samples;
 }
@@ -110,9 +114,9 @@ std::string samples_csv(const ProbeTarget& target, const std::vector<ProbedPatte
   std::string text = fmt::format("# {} sm={} clock_khz={:.0f}\n", target.chip, most_workers, target.clock.value * 1e6);
   text +=
       "path,dst,ctas,bytes_per_cta,gap_cycles,completion,bursts,repeats,issue_mean,issue_low,issue_high,done_mean\n";
-  for (const auto& [pattern, issue, done, free] : patterns) {
+  for (const auto& [pattern, issue, done, gap, free] : patterns) {
     text += fmt::format("{},{},{},{:.0f},{:.0f},{},{},{},{:.1f},{:.1f},{:.1f},{:.1f}\n", target.path, target.dst,
-                        pattern.workers, pattern.bytes.value, pattern.gap.value, static_cast<int>(pattern.await),
+                        pattern.workers, pattern.bytes.value, gap.median(), static_cast<int>(pattern.await),
                         pattern.bursts, issue.count(), issue.median(), issue.low(), issue.high(), done.median());
   }
   return text;

@@ -15,6 +15,7 @@ namespace xs {
 struct BurstTimes {
   Cycles issue;
   Cycles done;  // from the end of the issue to the awaited completion
+  Cycles gap;   // as it was: a thread that sleeps may sleep longer
 };
 
 // A port on some hardware, as far as a probe sees it.
@@ -30,25 +31,26 @@ struct ProbeTarget {
 struct ProbeOptions {
   std::vector<int> workers;  // counts to measure, each at least 1
   double precision = 0.02;   // of each pattern's median issue time, to either side
-  int most_repeats = 15;     // of a pattern that does not settle
+  int most_repeats = 9;      // of a pattern that does not settle
 };
 
 struct ProbedPattern {
   BurstPattern pattern;
   Repeats issue;  // cycles
   Repeats done;
+  Repeats gap;
   Cycles free;  // issue time if every byte went as fast as those of the fastest burst of so many workers
   double stalled_share() const { return std::max(0.0, 1 - free.value / issue.median()); }
 };
 
 // First looks for the size from which a burst into the empty port stalls, then measures bursts and gaps around it:
-// bursts that await their completion, from an eighth to three times of what the port holds, and bursts of a quarter of
+// bursts that await their completion, from an eighth to four times of what the port holds, and bursts of a quarter of
 // it with gaps from none to more than they take to drain. Patterns take turns, so that whatever changes in the meantime
 // meets all of them. Each is repeated until it has settled. `progress` gets what is done, 0 to 1.
 std::vector<ProbedPattern> probe_port(const ProbeTarget& target, const ProbeOptions& options,
                                       const std::function<void(double)>& progress = {});
 
-// Of the medians.
+// Of the medians; gaps as they were.
 std::vector<PatternSample> to_samples(const std::vector<ProbedPattern>& patterns);
 
 // What read_samples() reads: one row per pattern, the mean over its bursts, the median over its repeats.

@@ -26,7 +26,7 @@ ProbeTarget noisy_port(const Truth& truth, double free_issue, double noise) {
             const auto told = predict(params, GigaHertz{1}, pattern);
             // One-sided, as a machine disturbs; one run in eight badly.
             const double factor = 1 + (dice->whole(1, 8) == 1 ? 2 : noise) * dice->between(0, 1);
-            return BurstTimes{told.mean_issue * factor, told.mean_done * factor};
+            return BurstTimes{told.mean_issue * factor, told.mean_done * factor, pattern.gap};
           }};
 }
 
