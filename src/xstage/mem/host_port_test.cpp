@@ -98,13 +98,13 @@ TEST(HostPort, ShufflesOnlyWhenAsked) {
   const auto num_overtaken = [](std::optional<std::uint64_t> seed) {
     auto options = make_options(1, 4096, 30e6);  // nothing leaves before all of it has entered
     options.reorder_seed = seed;
-    HostPort port(options);
     constexpr std::size_t kPuts = 32;
     Buffer target(kPuts);
-    const Buffer one{std::byte{1}};
     // A second thread's calls look at the target between the first one's bytes: a byte that is there while one before
     // it is not has overtaken it.
     std::atomic<int> overtaken = 0;
+    HostPort port(options);
+    const Buffer one{std::byte{1}};
     for (std::size_t i = 0; i < kPuts; ++i) {
       port.put(std::span(target).subspan(i, 1), one);
       std::jthread([&] {
@@ -122,8 +122,8 @@ TEST(HostPort, ShufflesOnlyWhenAsked) {
 }
 
 TEST(HostPort, CallsTravelAsLongAsBytes) {
-  HostPort port(make_options(0.01, 1 << 20, 2e6));
   Buffer target(10000);
+  HostPort port(make_options(0.01, 1 << 20, 2e6));
   const auto source = random_bytes(0, target.size());
   EXPECT_GE(time_of([&] { port.flush(); }), Nanos{2e6});
   EXPECT_GE(time_of([&] {
@@ -135,8 +135,8 @@ TEST(HostPort, CallsTravelAsLongAsBytes) {
 }
 
 TEST(HostPort, PutWaitsWhileTheQueueIsFull) {
-  HostPort port(make_options(1e-3, 4000));
   Buffer target(6000);
+  HostPort port(make_options(1e-3, 4000));
   const auto source = random_bytes(0, target.size());
   EXPECT_GE(time_of([&] { port.put(target, source); }), Nanos{2e6});
   port.flush();
@@ -144,8 +144,8 @@ TEST(HostPort, PutWaitsWhileTheQueueIsFull) {
 }
 
 TEST(HostPort, StopEndsEveryWait) {
-  HostPort port(make_options(1e-6, 1000));  // a millisecond a byte
   Buffer target(5000);
+  HostPort port(make_options(1e-6, 1000));  // a millisecond a byte
   const auto source = random_bytes(0, target.size());
   std::atomic<int> ended = 0;
   std::vector<std::jthread> threads;
@@ -247,9 +247,9 @@ TEST(HostPortTiming, HoldsItsCapacity) {
 }
 
 TEST(HostPortTiming, BurstsBelowTheCapacityAreFree) {
-  HostPort port(make_options(0.01, 1 << 20));  // 100 ms
   const auto source = random_bytes(0, 1 << 20);
   Buffer target(source.size());
+  HostPort port(make_options(0.01, 1 << 20));  // 100 ms
   EXPECT_LT(time_of([&] { port.put(target, source); }), Nanos{50e6});
 }
 
