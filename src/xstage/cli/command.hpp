@@ -16,6 +16,7 @@
 namespace xs::cli {
 
 // Each adds one command with its options; the command runs as CLI11's callback and throws xs::Error.
+void add_probe(CLI::App& app);
 void add_fit(CLI::App& app);
 void add_predict(CLI::App& app);
 void add_plan(CLI::App& app);

@@ -21,7 +21,8 @@ TEST_F(Usage, EveryCommandHasHelpThatNamesItsOptions) {
     const auto out = expect_done(command + Arguments{"--help"});
     for (const auto& word : words) EXPECT_NE(out.find(word), std::string::npos) << out << "lacks " << word;
   };
-  help({}, {"fit", "predict", "plan", "simulate", "run", "check", "list", "--config", "Exit codes"});
+  help({}, {"probe", "fit", "predict", "plan", "simulate", "run", "check", "list", "--config", "Exit codes"});
+  help({"probe"}, {"--backend", "--drain-gbs", "--capacity-bytes", "--latency-us", "--workers", "--fit", "--json"});
   help({"fit"}, {"xstage fit", "samples", "--output", "--machine", "--json"});
   help({"predict"}, {"xstage predict", "--workers", "--bytes", "--gap-cycles", "--bursts", "--samples", "--json"});
   help({"run"}, {"xstage run", "moe"});
@@ -42,7 +43,7 @@ TEST_F(Usage, EveryCommandHasHelpThatNamesItsOptions) {
 }
 
 TEST_F(Usage, MissingOrUnknownCommandListsTheCommands) {
-  const std::string commands = "fit, predict, plan, simulate, run, check, list";
+  const std::string commands = "probe, fit, predict, plan, simulate, run, check, list";
   expect_refused({}, {"xstage: ", commands, "found nothing", "xstage --help"});
   expect_refused({"fitt"}, {commands, "found \"fitt\""});
   for (const char* command : {"run", "simulate"}) {

@@ -25,6 +25,10 @@ struct Coordinate {
 
 double error_of(double predicted, double measured) { return std::abs(predicted / measured - 1); }
 
+// Positions in FitProblem::coordinates().
+constexpr std::size_t kCapacity = 3, kWorkerCapacity = 4;
+constexpr double kUnlimited = 1e10;  // worker_capacity_bytes: one worker finds all of the port
+
 // What the samples show without a fit.
 class FitProblem {
  public:
@@ -35,10 +39,10 @@ class FitProblem {
     names_.dst = dst;
     names_.groups = context.sm_groups;
     names_.visible_latency = {0};
-    double overhead = std::numeric_limits<double>::infinity(), free_issue = 0, latency = overhead;
+    double overhead = std::numeric_limits<double>::infinity(), latency = overhead;
     for (const auto& sample : samples_) {
       overhead = std::min(overhead, sample.mean_issue.value / 2);
-      free_issue = std::max(free_issue, sample.pattern.bytes.value / sample.mean_issue.value);
+      free_issue_ = {std::max(free_issue_.value, sample.pattern.bytes.value / sample.mean_issue.value)};
       if (sample.pattern.await == Completion::remote_visible) latency = std::min(latency, sample.mean_done.value);
     }
     throughput_ = longest_throughput();
@@ -46,10 +50,11 @@ class FitProblem {
       coordinates_.push_back({name, std::log(guess), std::log(guess / below), std::log(guess * above), set});
     };
     add("burst_overhead_cycles", overhead, 20, 4, [](PortParams& p, double v) { p.burst_overhead = {v}; });
-    add("free_issue_bytes_per_cycle", free_issue * 1.1, 2, 2, [](PortParams& p, double v) { p.free_issue = {v}; });
+    add("free_issue_bytes_per_cycle", free_issue_.value * 1.1, 2, 2,
+        [](PortParams& p, double v) { p.free_issue = {v}; });
     add("drain_bytes_per_ns", throughput_.value, 2, 4, [](PortParams& p, double v) { p.drain = {v}; });
     add("capacity_bytes", 2.5e6, 1000, 100, [](PortParams& p, double v) { p.capacity = {v}; });
-    add("worker_capacity_bytes", 1e5, 100, 100, [](PortParams& p, double v) { p.worker_capacity = {v}; });
+    add("worker_capacity_bytes", 1e5, 100, 1e6, [](PortParams& p, double v) { p.worker_capacity = {v}; });
     if (std::isfinite(latency)) {
       add("visible_latency_ns", latency / clock_.value, 4, 2, [](PortParams& p, double v) { p.visible_latency = {v}; });
     }
@@ -57,7 +62,7 @@ class FitProblem {
       add("disorder", 2.5, 25, 4, [](PortParams& p, double v) { p.disorder = v; });
     }
     if (path.starts_with("bulk")) {
-      add("engine_bytes_per_cycle", free_issue * 0.6, 4, 1.6, [](PortParams& p, double v) { p.engine = {v}; });
+      add("engine_bytes_per_cycle", free_issue_.value * 0.6, 4, 1.6, [](PortParams& p, double v) { p.engine = {v}; });
       add("engine_capacity_bytes", 32768, 100, 10, [](PortParams& p, double v) { p.engine_capacity = {v}; });
     }
     std::set<int> workers;
@@ -75,10 +80,23 @@ class FitProblem {
   GigaHertz clock() const { return clock_; }
   BytesPerNano throughput() const { return throughput_; }
 
+  // The usual guess, unless it tells the samples much worse than a port that holds what bursts into the empty stage
+  // show, or than one that holds it whatever the number of workers.
   std::vector<double> guess() const {
-    std::vector<double> x;
-    for (const auto& coordinate : coordinates_) x.push_back(coordinate.guess);
-    return x;
+    std::vector<double> usual;
+    for (const auto& coordinate : coordinates_) usual.push_back(coordinate.guess);
+    const auto& range = coordinates_[kCapacity];
+    const double seen = std::clamp(std::log(capacity_seen().value), range.least, range.most);
+    auto best = usual;
+    double least = 0.5 * objective(usual.data());
+    for (const double capacity : {usual[kCapacity], seen}) {
+      for (const double worker_capacity : {usual[kWorkerCapacity], std::log(kUnlimited)}) {
+        auto other = usual;
+        other[kCapacity] = capacity, other[kWorkerCapacity] = worker_capacity;
+        if (const double error = objective(other.data()); error < least) best = other, least = error;
+      }
+    }
+    return best;
   }
 
   PortParams at(const double* x) const {
@@ -102,6 +120,21 @@ class FitProblem {
   }
 
  private:
+  // What had entered and not drained when a burst into the empty stage had issued: median of those that stalled.
+  Bytes capacity_seen() const {
+    std::vector<double> seen;
+    for (const auto& sample : samples_) {
+      const auto& pattern = sample.pattern;
+      const Bytes left = pattern.bytes * pattern.workers - throughput_ * (sample.mean_issue / clock_);
+      const bool stalled = pattern.bytes.value / sample.mean_issue.value < 0.5 * free_issue_.value;
+      if (pattern.await == Completion::remote_visible && stalled && left > Bytes{0}) seen.push_back(left.value);
+    }
+    if (seen.empty()) return {std::exp(coordinates_[kCapacity].guess)};
+    const auto middle = seen.begin() + static_cast<std::ptrdiff_t>(seen.size() / 2);
+    std::ranges::nth_element(seen, middle);
+    return {*middle};
+  }
+
   // Of the longest pattern, in which what fits into the stage matters least.
   BytesPerNano longest_throughput() const {
     double longest = 0;
@@ -120,6 +153,7 @@ class FitProblem {
   GigaHertz clock_;
   PortParams names_;
   BytesPerNano throughput_;
+  BytesPerCycle free_issue_{0};  // the fastest seen
   std::vector<Coordinate> coordinates_;
 };
 

@@ -1,0 +1,125 @@
+#include "xstage/probe/probe.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "xstage/core/error.hpp"
+
+namespace xs {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::infinity();
+
+// About what a port holds and drains: enough to choose patterns.
+struct Scale {
+  Bytes capacity;
+  Nanos drain_time;  // of so much
+};
+
+// Doubles a burst into the empty port until it issues as long as the port drains for the most part. A disturbed run
+// takes longer, so the shortest of three counts here.
+Scale find_scale(const ProbeTarget& target, int workers) {
+  constexpr double kLeast = 65536, kMost = 1 << 30;  // of one worker's burst
+  const auto times_of = [&](double bytes) {
+    BurstTimes shortest{{kNone}, {0}, {0}};
+    for (int i = 0; i < 3; ++i) {
+      const auto times = target.run({workers, Bytes{bytes}, Cycles{0}, 1, Completion::remote_visible});
+      if (times.issue + times.done < shortest.issue + shortest.done) shortest = times;
+    }
+    return shortest;
+  };
+  auto before = times_of(kLeast / 2), times = before;
+  double bytes = kLeast;
+  for (;; bytes *= 2, before = times) {
+    times = times_of(bytes);
+    if (times.issue > (times.issue + times.done) * 0.6 || bytes == kMost) break;
+  }
+  // The second half shows the drain without the latency, and the drain shows how much the rest of the burst found.
+  const Bytes all = Bytes{bytes} * workers;
+  const Nanos half_time = (times.issue + times.done - before.issue - before.done) / target.clock;
+  const BytesPerNano drain = all * 0.5 / max(half_time, Nanos{1});
+  const Bytes left = max(all - drain * (times.issue / target.clock), all * 0.02);
+  return {left, left / drain};
+}
+
+// Bursts and gaps around the size from which stalls begin.
+std::vector<BurstPattern> choose_patterns(const Scale& scale, int workers, GigaHertz clock) {
+  std::vector<BurstPattern> patterns;
+  const auto burst = [&](double parts) { return Bytes{std::ceil(scale.capacity.value * parts / workers)}; };
+  // The largest one is the longest pattern of all: it shows the drain.
+  for (const double parts : {0.125, 0.25, 0.5, 0.75, 1.25, 1.5, 2.0, 3.0, 4.0}) {
+    patterns.push_back({workers, burst(parts), Cycles{0}, 1, Completion::remote_visible});
+  }
+  constexpr double kPart = 0.25;
+  for (const double gap : {0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5}) {  // in times that a burst takes to drain
+    const double cycles = std::round((scale.drain_time * (kPart * gap) * clock).value);
+    patterns.push_back({workers, burst(kPart), Cycles{cycles}, 12, Completion::issued});
+  }
+  return patterns;
+}
+
+}  // namespace
+
+std::vector<ProbedPattern> probe_port(const ProbeTarget& target, const ProbeOptions& options,
+                                      const std::function<void(double)>& progress) {
+  require(!options.workers.empty() && std::ranges::min(options.workers) >= 1,
+          "a probe needs worker counts of at least 1");
+  std::vector<ProbedPattern> patterns;
+  for (const int workers : options.workers) {
+    for (const auto& pattern : choose_patterns(find_scale(target, workers), workers, target.clock)) {
+      patterns.push_back({pattern, {}, {}, {}, {}});
+    }
+  }
+  for (int round = 0; round < options.most_repeats; ++round) {
+    int measured = 0;
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      auto& probed = patterns[i];
+      if (probed.issue.settled(options.precision)) continue;
+      const auto times = target.run(probed.pattern);
+      probed.issue.add(times.issue.value);
+      probed.done.add(times.done.value);
+      probed.gap.add(times.gap.value);
+      ++measured;
+      if (progress) {
+        const double of_round = static_cast<double>(i + 1) / static_cast<double>(patterns.size());
+        progress((round + of_round) / options.most_repeats);
+      }
+    }
+    if (measured == 0) break;
+  }
+  std::map<int, double> cycles_per_byte;
+  for (const auto& probed : patterns) {
+    auto& least = cycles_per_byte.try_emplace(probed.pattern.workers, kNone).first->second;
+    least = std::min(least, probed.issue.median() / probed.pattern.bytes.value);
+  }
+  for (auto& probed : patterns) probed.free = {cycles_per_byte[probed.pattern.workers] * probed.pattern.bytes.value};
+  return patterns;
+}
+
+std::vector<PatternSample> to_samples(const std::vector<ProbedPattern>& patterns) {
+  std::vector<PatternSample> samples;
+  for (const auto& probed : patterns) {
+    auto pattern = probed.pattern;
+    pattern.gap = Cycles{probed.gap.median()};
+    samples.push_back({pattern, Cycles{probed.issue.median()}, Cycles{probed.done.median()}});
+  }
+  return samples;
+}
+
+std::string samples_csv(const ProbeTarget& target, const std::vector<ProbedPattern>& patterns) {
+  int most_workers = 0;
+  for (const auto& probed : patterns) most_workers = std::max(most_workers, probed.pattern.workers);
+  std::string text = fmt::format("# {} sm={} clock_khz={:.0f}\n", target.chip, most_workers, target.clock.value * 1e6);
+  text +=
+      "path,dst,ctas,bytes_per_cta,gap_cycles,completion,bursts,repeats,issue_mean,issue_low,issue_high,done_mean\n";
+  for (const auto& [pattern, issue, done, gap, free] : patterns) {
+    text += fmt::format("{},{},{},{:.0f},{:.0f},{},{},{},{:.1f},{:.1f},{:.1f},{:.1f}\n", target.path, target.dst,
+                        pattern.workers, pattern.bytes.value, gap.median(), static_cast<int>(pattern.await),
+                        pattern.bursts, issue.count(), issue.median(), issue.low(), issue.high(), done.median());
+  }
+  return text;
+}
+
+}  // namespace xs
