@@ -285,12 +285,12 @@ FittedPort fit_port(std::span<const PatternSample> samples, const std::string& p
     port.params.capacity = largest;
     port.params.worker_capacity = {1e18};
     port.mean_abs_rel_error = mean_abs_rel_error(port.params, context.sm_clock, samples);
-    for (auto& parameter : port.parameters) {
-      const bool of_stage = parameter.name == "drain_bytes_per_ns" || parameter.name == "capacity_bytes" ||
-                            parameter.name == "worker_capacity_bytes" || parameter.name == "spread" ||
-                            parameter.name == "group_fairness" || parameter.name == "disorder";
-      parameter.identified = parameter.identified && !of_stage;
-    }
+    // The intervals are those of a fuller port.
+    std::erase_if(port.parameters, [](const FittedParameter& parameter) {
+      return parameter.name == "drain_bytes_per_ns" || parameter.name == "capacity_bytes" ||
+             parameter.name == "worker_capacity_bytes" || parameter.name == "spread" ||
+             parameter.name == "group_fairness" || parameter.name == "disorder";
+    });
   }
   return port;
 }

@@ -33,7 +33,7 @@ struct FittedPort {
   int num_patterns = 0;           // that the fit saw
   double mean_abs_rel_error = 0;  // of the mean issue time, on those
   bool saturated = false;         // false: the samples do not show a full port; drain is the throughput
-                                  // seen and capacity the largest burst, both lower bounds
+                                  // seen and capacity the largest burst, both lower bounds without an interval
   std::vector<FittedParameter> parameters = {};
 };
 

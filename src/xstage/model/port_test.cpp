@@ -155,6 +155,22 @@ TEST(PortPool, SecondPathHasItsOwnIssueAndSharesDrainAndStage) {
   EXPECT_NEAR(told[0].front().issued.value, 30 + (1000 - 100 - 20 * 30) / 10.0, 1e-9);
 }
 
+// Stores that come at exactly the drain's rate leave nothing outstanding: then nothing is waited for.
+TEST(PortPool, WhatFindsAnEmptyStageHasDrainedAtOnce) {
+  auto params = make_port(20, 40, 1e6);
+  for (const double disorder : {0.0, 2.5}) {
+    params.disorder = disorder;
+    PortPool pool(params, GigaHertz{1}, 2);
+    const Wish burst{Bytes{1000}, Nanos{0}}, half{Bytes{500}, Nanos{0}};
+    const auto told = drive(pool, {{burst, burst}, {half, half, half, half}});
+    for (const auto& worker : told) {
+      for (const auto& done : worker) EXPECT_EQ(done.remote_visible, done.issued + params.visible_latency);
+    }
+    EXPECT_EQ(pool.outstanding(), Bytes{0});
+    EXPECT_NEAR(pool.busy().value, 4000 / 40.0, 1e-9);
+  }
+}
+
 TEST(PortPool, OwnStageTakesABurstBeforeItIsRead) {
   auto params = make_port(40, 1000, 1e6);
   params.engine = {25};
