@@ -17,7 +17,7 @@ struct ProbeCommandOptions {
   std::string backend = "cpu", output;
   double drain_gbs = 1, latency_us = 0;
   std::int64_t capacity_bytes = 4 << 20;
-  std::vector<int> workers = {1, 2};
+  std::vector<int> workers = {1};
   int repeats = 7;
   bool fit = false, json = false;
 };
@@ -142,7 +142,7 @@ void add_probe(CLI::App& app) {
       ->delimiter(',')
       ->check(CLI::Range(1, 256))
       ->type_name("INT,…")
-      ->default_str("1,2");
+      ->default_str("1");
   add_number(*command, "--repeats", options->repeats, 6, 1000, "Most repeats of a pattern that does not settle");
   add_file(*command, "-o,--output", options->output, "Write the samples to this CSV");
   command->add_flag("--fit", options->fit, "Fit the samples, and compare with what the port was given");

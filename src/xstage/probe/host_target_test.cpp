@@ -9,7 +9,8 @@ namespace {
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 
 // From real bytes through samples and fit back to what the port was given. A machine with other work may disturb most
-// repeats of a pattern at once; so there are three attempts.
+// repeats of a pattern at once; so there are three attempts. One worker: where cores are few, several are not served
+// alike, and the mean of their issue times is not what one queue would give.
 TEST(HostTarget, ProbeAndFitRecoverDrainAndCapacity) {
   constexpr double kDrain = 0.2;
   constexpr std::size_t kCapacity = std::size_t{1} << 20;
@@ -19,10 +20,10 @@ TEST(HostTarget, ProbeAndFitRecoverDrainAndCapacity) {
     options.drain = {kDrain};
     options.capacity = kCapacity;
     const auto target = host_target(options);
-    const auto patterns = probe_port(target, {.workers = {1, 2}, .most_repeats = 6});
+    const auto patterns = probe_port(target, {.workers = {1}, .most_repeats = 6});
     const auto port = fit_port(to_samples(patterns), target.path, target.dst, {target.clock});
     drain_error = std::abs(port.params.drain.value / kDrain - 1);
-    capacity_error = std::abs(port.params.capacity_of(2).value / kCapacity - 1);
+    capacity_error = std::abs(port.params.capacity_of(1).value / kCapacity - 1);
   }
   EXPECT_LE(drain_error, 0.05);
   EXPECT_LE(capacity_error, 0.05);
