@@ -6,7 +6,9 @@ namespace xs {
 std::vector<std::string> fuzz_seeds() {
   const MoeProblem even({16, 8, 2, 1}, {4, 8, 16, 2}, 2, 3, {1, 1, 0, 1});
   const MoeProblem uneven({64, 32, 3, 2}, {2, 16, 32, 4, 1}, 1, 5, {7, 0, 3});
-  return {to_text(to_json(even, even.schedule(Order{}))),
+  // Numbers near the ends of 32 bits, which mutations of small ones hardly reach.
+  const MoeProblem large({16, 8, 1, 1}, {2000000000, 8, 16, 2}, 1, 1, {2147483647});
+  return {to_text(to_json(even, even.schedule(Order{}))), to_text(to_json(large, large.schedule(Order{}))),
           to_text(to_json(uneven, uneven.schedule(Order{OrderKind::lag, 2})))};
 }
 
