@@ -73,6 +73,12 @@ void HostPort::flush() {
   if (!*visible) require_running();
 }
 
+void HostPort::settle() {
+  std::unique_lock lock(mutex_);
+  moved_.wait(lock, [&] { return stopped_ || (queue_.empty() && !moving_); });
+  require_running();
+}
+
 void HostPort::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
@@ -137,6 +143,7 @@ void HostPort::move() {
       continue;
     }
     Item item = take();
+    moving_ = true;
     lock.unlock();
     if (item.then) {
       item.then();
@@ -144,6 +151,7 @@ void HostPort::move() {
       std::memcpy(item.target.data(), item.bytes.data(), item.bytes.size());
     }
     lock.lock();
+    moving_ = false;
     held_ -= item.bytes.size();
     if (!item.bytes.empty()) spare_.push_back(std::move(item.bytes));
     moved_.notify_all();

@@ -59,6 +59,9 @@ class HostPort {
   // Returns when all that this thread put before is remote visible; the caller may read it then.
   void flush();
 
+  // The same for what any thread put, and for the functions that waited for it. Nobody else should put meanwhile.
+  void settle();
+
   // Drops what is not yet visible, with the functions that wait for it. No function is called after the return, except
   // for one that is running.
   void stop();
@@ -89,6 +92,7 @@ class HostPort {
   std::condition_variable moved_;    // something became visible
   std::condition_variable arrived_;  // something entered an empty queue
   bool stopped_ = false;
+  bool moving_ = false;    // an item that left the queue is not yet done
   Nanos drained_at_{0};    // when all that entered will have drained
   std::size_t held_ = 0;   // bytes in the queue, drained or not
   std::deque<Nanos> due_;  // rising; the i-th taken from the queue becomes visible at the i-th

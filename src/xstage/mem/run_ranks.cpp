@@ -36,17 +36,23 @@ class Cause {
   bool echo_ = false;
 };
 
-// What a body throws, as an Error.
-std::optional<Error> error_of(const std::function<void(Rank)>& body, Rank rank) {
+// Runs a rank. What it throws, as an Error.
+std::optional<Error> run_rank(const World& world, int rank, const std::function<void(Rank)>& body) {
   try {
-    body(rank);
+    if (world.port()) {
+      HostPort port(*world.port());
+      body(world.rank(rank, &port));
+      port.settle();
+    } else {
+      body(world.rank(rank));
+    }
     return {};
   } catch (const Error& error) {
     return error;
   } catch (const std::exception& error) {
-    return Error(ErrorKind::internal, fmt::format("rank {}: {}", rank.rank(), error.what()));
+    return Error(ErrorKind::internal, fmt::format("rank {}: {}", rank, error.what()));
   } catch (...) {
-    return Error(ErrorKind::internal, fmt::format("rank {} threw what is no exception", rank.rank()));
+    return Error(ErrorKind::internal, fmt::format("rank {} threw what is no exception", rank));
   }
 }
 
@@ -57,7 +63,7 @@ void run_threads(const World& world, const std::function<void(Rank)>& body) {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < world.num_ranks(); ++rank) {
       threads.emplace_back([&, rank] {
-        const auto error = error_of(body, world.rank(rank));
+        const auto error = run_rank(world, rank, body);
         const std::lock_guard lock(mutex);
         if (error) cause.add(*error);
       });
@@ -149,7 +155,7 @@ constexpr std::size_t kMostErrorBytes = 4096;  // a pipe holds as many, so that 
   if (world.become(rank)) line.present.write("x");
   line.present.close_writer();
   if (line.begin.read(1).size() == 1) {
-    const auto error = error_of(body, world.rank(rank));
+    const auto error = run_rank(world, rank, body);
     if (!error) world.leave(rank);
     if (error) {
       line.error.write(std::string(1, static_cast<char>(error->kind())) +

@@ -85,7 +85,9 @@ void Rank::put(int peer, RegionId region, std::size_t offset, std::span<const st
   require(offset <= target.size() && source.size() <= target.size() - offset,
           "put: {} bytes at offset {} do not fit into region {} of {} bytes", source.size(), offset,
           world_->layout_.name(region), target.size());
-  if (!source.empty()) std::memcpy(target.data() + offset, source.data(), source.size());
+  if (source.empty()) return;
+  if (port_ != nullptr && peer != rank_) return port_->put(target.subspan(offset, source.size()), source);
+  std::memcpy(target.data() + offset, source.data(), source.size());
 }
 
 std::optional<int> Rank::gone_peer() const {
@@ -104,8 +106,9 @@ World::World(Layout layout, int num_ranks, Memory memory)
       left_offset_(left_offset(layout_, num_ranks)),
       memory_(std::move(memory)) {}
 
-World::World(Layout layout, int num_ranks, RanksAre ranks)
+World::World(Layout layout, int num_ranks, RanksAre ranks, std::optional<HostPortOptions> port)
     : World(layout, num_ranks, memory_of(layout, num_ranks, ranks)) {
+  port_ = port;
   const auto text = description(layout_, num_ranks_);
   std::memcpy(memory_.bytes().data(), text.data(), text.size());
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "xstage/core/units.hpp"
+#include "xstage/mem/host_port.hpp"
 #include "xstage/mem/layout.hpp"
 #include "xstage/mem/memory.hpp"
 
@@ -37,28 +38,33 @@ class Rank {
   }
 
   // Copies `source` into the peer's region at `offset` bytes; the peer may be the own rank.
-  // On return: source free, and remote visible to whoever acquires a raise that this thread makes afterwards.
+  // On return: source free, and remote visible to whoever acquires a raise that this thread makes afterwards. With a
+  // port, bytes for peers pass it, and this waits while it is full.
   // Throws Error(usage) when the bytes do not fit.
   void put(int peer, RegionId region, std::size_t offset, std::span<const std::byte> source) const;
 
   // A peer whose process ended without leaving, the lowest; none while all are well. A system call per peer.
   std::optional<int> gone_peer() const;
 
-  // For signal/ only: the peer's region as this rank sees it.
+  // For signal/ only: the peer's region as this rank sees it, and what carries bytes to peers; none: they are there at
+  // once.
   std::span<std::byte> mapped(int peer, RegionId region) const;
+  HostPort* port() const { return port_; }
 
  private:
   friend class World;
-  Rank(const World& world, int rank) : world_(&world), rank_(rank) {}
+  Rank(const World& world, int rank, HostPort* port) : world_(&world), rank_(rank), port_(port) {}
   const World* world_;
   int rank_;
+  HostPort* port_;
 };
 
 class World {
  public:
   // Zeroed memory for every rank. Throws Error(unavailable) that names the bytes when there is not enough. Ranks that
   // are processes are started by run_ranks(), or join() on their own.
-  World(Layout layout, int num_ranks, RanksAre ranks = RanksAre::threads);
+  // With `port`, what a rank stores into peers passes a port of its own.
+  World(Layout layout, int num_ranks, RanksAre ranks = RanksAre::threads, std::optional<HostPortOptions> port = {});
 
   // Rank `rank` of a world that another process of this user made, found by its path(). Returns when all ranks are
   // there. Throws Error(usage) when layouts or numbers of ranks differ (it names the region) or the rank is there
@@ -68,7 +74,9 @@ class World {
   int num_ranks() const { return num_ranks_; }
   const Layout& layout() const { return layout_; }
   RanksAre ranks_are() const { return memory_.is_shared() ? RanksAre::processes : RanksAre::threads; }
-  Rank rank(int rank) const { return {*this, rank}; }
+  const std::optional<HostPortOptions>& port() const { return port_; }
+  // `port` carries what this rank stores into peers; none: it is there at once.
+  Rank rank(int rank, HostPort* port = nullptr) const { return {*this, rank, port}; }
   // Where other processes find it while this one lives; empty if ranks are threads.
   const std::string& path() const { return memory_.path(); }
 
@@ -85,6 +93,7 @@ class World {
   int num_ranks_;
   std::size_t stride_;
   std::size_t left_offset_;
+  std::optional<HostPortOptions> port_;
   Memory memory_;  // what it is, for those who join | who left | a part per rank
 };
 

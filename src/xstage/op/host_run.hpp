@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "xstage/plan/order.hpp"
@@ -14,7 +15,8 @@ namespace xs {
 
 struct HostRunOptions {
   RanksAre ranks_are = RanksAre::threads;
-  int workers_per_rank = 1;  // threads
+  std::optional<HostPortOptions> port = {};  // of every rank, to its peers
+  int workers_per_rank = 1;                  // threads
   Claim claim = Claim::counter;
   SignalOptions signals;  // flag names are filled in by the operator; a task is a step of its faults, too
   int repeats = 1;        // layers through the same world, one epoch each

@@ -185,6 +185,23 @@ TEST_P(SignalFaults, AHundredResetsAfterATimeoutLeaveNothingBehind) {
   });
 }
 
+// What a slow port still carries when all give up must not count after the reset.
+TEST_P(SignalFaults, RaisesUnderWayDoNotSurviveAReset) {
+  SignalWorld world(4, 1, GetParam(), HostPortOptions{.drain = {1}, .capacity = 1 << 16, .visible_latency = {100e6}});
+  auto options = short_timeout(500.0);
+  world.run(options, [&](Rank rank, Signals& signals) {
+    try {
+      for (int peer = 0; peer < 4; ++peer) signals.raise(peer, 0, 1);
+      if (rank.rank() == 0) signals.abort("rank 0 gives up");
+      signals.wait(0, 4);
+    } catch (const Error& error) {
+      check(std::string(error.what()).find("rank 0 gives up") != std::string::npos, "{}", error.what());
+    }
+    signals.reset();
+    for (int epoch = 0; epoch < 2; ++epoch) exchange(world, rank, signals, 10 + epoch);
+  });
+}
+
 TEST_P(SignalFaults, AResetToWhichARankDoesNotComeNamesIt) {
   auto world = make(3);
   expect_error(ErrorKind::timeout,

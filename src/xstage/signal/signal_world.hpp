@@ -13,10 +13,11 @@ namespace xs {
 
 // A world with one payload word per (source, flag) and flags that tell when it may be read.
 struct SignalWorld {
-  SignalWorld(int num_ranks, int flags, RanksAre ranks = RanksAre::threads) : num_flags(flags) {
+  SignalWorld(int num_ranks, int flags, RanksAre ranks = RanksAre::threads, std::optional<HostPortOptions> port = {})
+      : num_flags(flags) {
     payload = layout.add("payload", static_cast<std::size_t>(num_ranks * num_flags) * sizeof(std::int64_t));
     signals = Signals::reserve(layout, num_flags, num_ranks);
-    world = std::make_unique<World>(layout, num_ranks, ranks);
+    world = std::make_unique<World>(layout, num_ranks, ranks, port);
   }
   void run(const SignalOptions& options, const std::function<void(Rank, Signals&)>& body) {
     run_ranks(*world, [&](Rank rank) {

@@ -113,8 +113,7 @@ void Signals::arm(std::uint32_t epoch, void (*put)(Word& word, Word value)) {
   num_barriers_ = 0;
 }
 
-void Signals::ring(int rank) const {
-  Control& target = control(rank);
+void Signals::ring(Control& target) {
   ordered_add(target.rings, 1);
   // Shared futex (not PRIVATE): ranks may be processes.
   if (ordered_load(target.sleepers) > 0)
@@ -126,9 +125,18 @@ void Signals::raise(int peer, int flag, std::int64_t amount) {
   throw_if_aborted();
   step();
   if (faults_->drops_raise()) return;
-  // publishes: this thread's puts and writes; to: acquire_load in wait_for(); release, system scope.
-  release_add(counter(peer, flag, epoch_), static_cast<Word>(amount));
-  ring(peer);
+  // Nothing of the object: a port may deliver when it is gone.
+  const auto publish = [&word = counter(peer, flag, epoch_), amount, &target = control(peer)] {
+    // publishes: this thread's puts and writes; to: acquire_load in wait_for(); release, system scope. A port's mover
+    // has copied the puts itself, and its lock hands over what this thread wrote.
+    release_add(word, static_cast<Word>(amount));
+    ring(target);
+  };
+  if (rank_.port() != nullptr) {
+    rank_.port()->then(publish);
+  } else {
+    publish();
+  }
 }
 
 void Signals::wait(int flag, std::int64_t count) {
@@ -191,10 +199,11 @@ WaitReport Signals::missing(const char* meeting, int source) const {
 
 void Signals::barrier(const char* name) {
   throw_if_aborted();
+  if (rank_.port() != nullptr) rank_.port()->settle();  // raises of all threads, also those that nobody waits for
   for (int peer = 0; peer < rank_.num_ranks(); ++peer) {
     // publishes: all that this rank read and wrote before; to: the wait below on `peer`; release, system scope.
     release_add(arrival(peer, rank_.rank()), 1);
-    ring(peer);
+    ring(control(peer));
   }
   ++num_barriers_;
   for (int source = 0; source < rank_.num_ranks(); ++source) {
@@ -239,7 +248,7 @@ void Signals::abort(const std::string& reason) {
       // publishes: reason; to: throw_aborted(); release, system scope.
       release_store(target.aborted, static_cast<Word>(rank_.rank()) + 1);
     }
-    ring(peer);
+    ring(target);
   }
 }
 
@@ -261,7 +270,7 @@ void Signals::meet_for_reset(Word phase) {
     // publishes: that this rank uses no flags (phase 1), that it has armed its own (phase 2); to: the wait below on
     // `peer`; release, system scope.
     release_store(resetting(peer, rank_.rank()), target);
-    ring(peer);
+    ring(control(peer));
   }
   for (int source = 0; source < rank_.num_ranks(); ++source) {
     wait_for(resetting(rank_.rank(), source), target, barrier_timeout(), Poison::ignored,
@@ -270,6 +279,7 @@ void Signals::meet_for_reset(Word phase) {
 }
 
 void Signals::reset() {
+  if (rank_.port() != nullptr) rank_.port()->settle();  // no raise of before may come after
   control(rank_.rank()).epoch = epoch_;
   meet_for_reset(1);
   // Between the two meetings every rank touches its own words alone.

@@ -89,7 +89,7 @@ class Signals {
   Word& counter(int rank, int flag, std::uint32_t epoch) const;
   Word& arrival(int rank, int source) const;
   Word& resetting(int rank, int source) const;
-  void ring(int rank) const;
+  static void ring(Control& target);
   void arm(std::uint32_t epoch, void (*put)(Word& word, Word value));
   void barrier(const char* name);
   void meet_for_reset(Word phase);

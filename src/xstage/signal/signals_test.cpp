@@ -26,7 +26,11 @@ struct Case {
   std::uint32_t first_epoch;
   std::chrono::microseconds max_delay;
   Word first_arrival = 0;
+  std::optional<HostPortOptions> port = {};
 };
+
+// Small and slow enough to be full, and in no order.
+const HostPortOptions kReordered{.drain = {0.05}, .capacity = 64, .visible_latency = {30e3}, .reorder_seed = 3};
 
 void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
@@ -36,7 +40,7 @@ class SignalCases : public testing::TestWithParam<std::tuple<Case, RanksAre>> {}
 // its own epoch from every source.
 TEST_P(SignalCases, PayloadIsThereWhenTheFlagIs) {
   const auto& [one, ranks_are] = GetParam();
-  SignalWorld fixture(one.num_ranks, one.num_flags, ranks_are);
+  SignalWorld fixture(one.num_ranks, one.num_flags, ranks_are, one.port);
   SignalOptions options;
   options.first_epoch = one.first_epoch;
   options.first_arrival = one.first_arrival;
@@ -72,7 +76,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      Case{"epoch_wraps", 3, 2, 20, 0xfffffff8u, {}},
                                      Case{"epoch_sign_bit", 3, 2, 20, 0x7ffffff8u, {}},
                                      Case{"arrivals_sign_bit", 3, 2, 20, 1, {}, (Word{1} << 63) - 5},
-                                     Case{"arrivals_wrap", 3, 2, 20, 1, {}, ~Word{4}}),
+                                     Case{"arrivals_wrap", 3, 2, 20, 1, {}, ~Word{4}},
+                                     Case{"reordered_port", 4, 3, 30, 1, {}, 0, kReordered}),
                      testing::Values(RanksAre::threads, RanksAre::processes)),
     [](const auto& one) {
       return std::string(std::get<0>(one.param).name) + "_as_" +

@@ -241,7 +241,7 @@ RunResult run_on_host(const Inputs& inputs, const RunOptions& options) {
   const auto outputs =
       layout.add("output", static_cast<std::size_t>(capacity.tokens * inputs.shape.hidden) * sizeof(float));
   const LogRegions logs(layout, most_tasks);
-  const World world(layout, options.num_ranks, options.host.ranks_are);
+  const World world(layout, options.num_ranks, options.host.ranks_are, options.host.port);
   SignalOptions signal_options = options.host.signals;
   signal_options.flag_name = [&](int flag) { return flag_name(flags, flag); };
 

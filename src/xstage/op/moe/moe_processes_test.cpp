@@ -6,7 +6,7 @@
 #include "xstage/core/test_support.hpp"
 #include "xstage/op/moe/moe.hpp"
 
-// The layer where ranks are processes: the same bits, and an end whatever happens.
+// The layer where ranks are processes or bytes take their time: the same bits, and an end whatever happens.
 
 namespace xs::moe {
 namespace {
@@ -59,6 +59,19 @@ TEST_F(MoeProcesses, ManyLayersWithDelaysAndNearTheWrapOfEveryCounter) {
   options_.host.signals.faults.max_delay = Nanos{50e3};
   options_.host.signals.faults.late = {{}, {}, Nanos{30e6}};
   EXPECT_EQ(run_on_host(inputs_, options_).output, expected_);
+}
+
+TEST_F(MoeProcesses, CompletionsInAnyOrderThroughAFullPortChangeNothing) {
+  options_.num_ranks = 4;
+  options_.host.workers_per_rank = 2;
+  for (const auto ranks_are : {RanksAre::threads, RanksAre::processes}) {
+    options_.host.ranks_are = ranks_are;
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      options_.host.port =
+          HostPortOptions{.drain = {1}, .capacity = 512, .visible_latency = {20e3}, .reorder_seed = seed};
+      EXPECT_EQ(run_on_host(inputs_, options_).output, expected_) << "seed " << seed;
+    }
+  }
 }
 
 TEST_F(MoeProcesses, AKilledRankIsNamed) {
