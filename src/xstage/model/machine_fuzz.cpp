@@ -21,6 +21,13 @@ void fuzz_one(std::string_view input) {
   if (!machine) return;
   const auto written = to_json(*machine);
   check(to_json(parse_machine(to_text(written), "again.json")) == written, "another machine when read again");
+  const auto document = Json::parse(input);
+  const auto fields = written.flatten();
+  for (const auto& [field_path, value] : fields.items()) {
+    const bool of_writer = field_path == "/xstage" || value.is_null();  // null: an empty array
+    check(of_writer || document.at(Json::json_pointer(field_path)) == value, "{} is written as {}", field_path,
+          value.dump());
+  }
   for (const auto& port : machine->ports) {
     const auto params = machine->port(port.params.path, port.params.dst);
     check(params.path == port.params.path && params.dst == port.params.dst, "another port than the one asked for");

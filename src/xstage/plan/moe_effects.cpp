@@ -100,7 +100,7 @@ void MoeProblem::append_effects(int rank, const Task& task, const ActivationUses
       const std::int32_t begin = row_offset(rank, expert);
       for (std::int32_t row = begin; row < begin + count;) {
         const std::int32_t in_expert = row / tiling_.block_rows;
-        const std::int32_t end = std::min(begin + count, (in_expert + 1) * tiling_.block_rows);
+        const std::int32_t end = row + std::min(begin + count - row, tiling_.block_rows - row % tiling_.block_rows);
         writes(to, kRows, first_block(to, expert) + in_expert);
         out.raises.append({to, arrived(first_block(to, expert) + in_expert), end - row});
         row = end;

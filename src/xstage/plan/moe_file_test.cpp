@@ -5,6 +5,7 @@
 
 #include "xstage/core/json.hpp"
 #include "xstage/core/test_support.hpp"
+#include "xstage/plan/check.hpp"
 #include "xstage/plan/random_problem.hpp"
 
 namespace xs {
@@ -123,7 +124,9 @@ TEST(MoeFile, ProblemsBeyondAnyMachineAreRefused) {
   problem["block_rows"] = 1;
   expect_usage_error([&] { write_and_read(json); }, {"schedule.json: problem: ", "2147483647 rows", "larger blocks"});
   problem["block_rows"] = 2000000000;
-  EXPECT_EQ(write_and_read(json).problem.num_blocks(0), 2);
+  const auto two_blocks = write_and_read(json).problem;
+  EXPECT_EQ(two_blocks.num_blocks(0), 2);
+  EXPECT_TRUE(inspect(two_blocks.schedule(Order{})).faults.empty());
   problem["num_experts"] = 1;
   problem["num_ranks"] = 5000;
   problem["rows"] = std::vector<int>(5000, 0);
