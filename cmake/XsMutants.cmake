@@ -3,7 +3,7 @@
 # when the header changes.
 function(xs_publish_program name)
   set(signal ${PROJECT_SOURCE_DIR}/src/xstage/signal)
-  add_executable(publish_${name} ${signal}/publish_mutant.cpp ${signal}/signals.cpp)
+  add_executable(publish_${name} ${signal}/publish_mutant.cpp ${signal}/signals.cpp ${signal}/faults.cpp)
   if(NOT name STREQUAL "intact")
     target_include_directories(publish_${name} BEFORE PRIVATE ${PROJECT_BINARY_DIR}/mutants/${name})
   endif()
