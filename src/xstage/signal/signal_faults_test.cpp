@@ -88,8 +88,8 @@ TEST_P(SignalFaults, ARankThatDoesNotComeToAgreeIsNamed) {
   auto world = make(3);
   expect_error(ErrorKind::timeout,
                [&] {
-                 world.run(short_timeout(), [](Rank rank, Signals& signals) {
-                   if (rank.rank() == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                 world.run(short_timeout(500), [](Rank rank, Signals& signals) {
+                   if (rank.rank() == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
                    signals.agree({});
                  });
                },
@@ -98,7 +98,7 @@ TEST_P(SignalFaults, ARankThatDoesNotComeToAgreeIsNamed) {
 
 TEST_P(SignalFaults, ADroppedRaiseIsATimeoutThatNamesTheFlag) {
   auto world = make(4);
-  auto options = short_timeout();
+  auto options = short_timeout(1000);
   options.faults.drop_raise = {2, 1};  // rank 2's to rank 1
   options.flag_name = [](int) { return "arrived[7]"; };
   expect_error(ErrorKind::timeout,
@@ -158,7 +158,7 @@ Resources resources() {
 TEST_P(SignalFaults, AHundredResetsAfterATimeoutLeaveNothingBehind) {
   constexpr int kWarmUp = 3, kResets = 100 / (kSlower == 1 ? 1 : 4);
   auto world = make(8);
-  auto options = short_timeout(kSlower == 1 ? 60 : 300);
+  auto options = short_timeout(kSlower == 1 ? 120 : 300);
   options.first_epoch = 0xffffff80u;  // and wraps on the way
   world.run(options, [&](Rank rank, Signals& signals) {
     Resources before{}, after{};
@@ -206,9 +206,9 @@ TEST_P(SignalFaults, AResetToWhichARankDoesNotComeNamesIt) {
   auto world = make(3);
   expect_error(ErrorKind::timeout,
                [&] {
-                 world.run(short_timeout(), [](Rank rank, Signals& signals) {
+                 world.run(short_timeout(500), [](Rank rank, Signals& signals) {
                    expect_error(ErrorKind::timeout, [&] { signals.wait(0, 1); }, {"flag 0"});
-                   if (rank.rank() == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                   if (rank.rank() == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
                    signals.reset();
                  });
                },
