@@ -158,7 +158,7 @@ TEST(HostPort, StopEndsEveryWait) {
   expect_stopped([&] { port.put(target, source); });
   expect_stopped([&] { port.put(target, source); });
   expect_stopped([&] {
-    port.put(std::span(target).first(1), std::span(source).first(1));
+    port.put(std::span(target).first(1000), std::span(source).first(1000));  // a second, whoever comes first
     port.flush();
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
