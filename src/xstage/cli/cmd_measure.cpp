@@ -181,7 +181,6 @@ void hold_out(const FitOptions& options) {
   document["folds"] = options.folds;
   document["ports"] = Json::array();
   Table table({"port", "patterns", "held out", "by SMs", "SMs left out", "by SMs", "onset", "recovery"}, "lrrlrlrr");
-  const auto percent = [](double error) { return fmt::format("{:.1f} %", 100 * error); };
   const auto crossings = [&](const CrossingError& error) {
     return fmt::format("{} / {}, {}/{}", percent(error.median), percent(error.mean), error.within_tenth, error.count);
   };

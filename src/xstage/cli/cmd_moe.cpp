@@ -179,7 +179,6 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
 std::string rank_table(const std::vector<Breakdown>& ranks, const std::vector<RankCondition>& conditions) {
   Table table({"rank", "start us", "clock", "compute", "operands", "sender stall", "dependency", "tail", "link busy"},
               "rrrrrrrrr");
-  const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const auto condition = conditions.empty() ? RankCondition{} : conditions[rank];
     const auto share = [&](SpanKind kind) { return percent(ranks[rank].share[static_cast<std::size_t>(kind)]); };

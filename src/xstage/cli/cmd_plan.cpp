@@ -121,7 +121,6 @@ void print_plan(const MoePlan& plan, const MoeModel& model, const Machine& machi
              machine.num_sms, options.dtype, options.path, options.dst, options.routing, plan.rho);
   if (machine.is_estimate()) fmt::print("{}: {}\n", machine.name, machine.source);
   Table table({"schedule", "claims", "us", "sender stall", "dependency", "operands", "tail", "link busy"}, "llrrrrrr");
-  const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
   for (const auto& planned : plan.orders) {
     const auto& shares = planned.breakdown;
     const auto share = [&](SpanKind kind) { return percent(shares.share[static_cast<std::size_t>(kind)]); };

@@ -114,10 +114,12 @@ void probe(const ProbeCommandOptions& options) {
                                    [&](double done) { progress.update(done); });
   if (!options.output.empty()) write_text(options.output, samples_csv(target, patterns));
   const int most_workers = *std::ranges::max_element(options.workers);
-  if (!options.json) print_patterns(target, patterns);
-  if (!options.json && !options.output.empty()) fmt::print("written to {}\n", options.output);
-  if (!options.json && options.fit) print_recovered(recover(target, patterns, most_workers), options);
-  if (!options.json) return;
+  if (!options.json) {
+    print_patterns(target, patterns);
+    if (!options.output.empty()) fmt::print("written to {}\n", options.output);
+    if (options.fit) print_recovered(recover(target, patterns, most_workers), options);
+    return;
+  }
   Json document = new_document("probe");
   document["backend"] = options.backend;
   document["drain_gbs"] = options.drain_gbs;

@@ -51,9 +51,8 @@ std::vector<std::vector<Task>> read_tasks(const std::string& file, const MoeProb
                     read.problem.placement() == problem.placement() &&
                     std::ranges::equal(read.problem.rows(), problem.rows());
   require(same,
-          "{}: made for another problem ({}, {} ranks, {} tokens, or another routing or placement); write one with the "
-          "same "
-          "options and --schedule-out",
+          "{}: made for another problem ({}, {} ranks, {} tokens, or another routing or placement); write one "
+          "with the same options and --schedule-out",
           file, describe(read.problem.shape()), read.problem.num_ranks(), read.problem.num_tokens());
   return std::move(read.tasks);
 }
@@ -108,9 +107,7 @@ std::vector<std::int64_t> tokens_of_ranks(const MoeOptions& options, const MoeSh
   auto tokens = options.tokens_per_rank;
   if (tokens.size() == 1) tokens.resize(static_cast<std::size_t>(options.ranks), tokens.front());
   require(std::ssize(tokens) == options.ranks,
-          "--tokens-per-rank has {} numbers; one expected, or one for each of {} "
-          "ranks",
-          tokens.size(), options.ranks);
+          "--tokens-per-rank has {} numbers; one expected, or one for each of {} ranks", tokens.size(), options.ranks);
   const auto sum = std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
   require(sum >= 1, "--tokens-per-rank: at least one token expected, none found");
   require(sum <= std::numeric_limits<std::int32_t>::max() / shape.num_slots(),
@@ -129,13 +126,6 @@ ExpertMap experts_of(const MoeOptions& options, const MoeShape& shape) {
   if (options.expert_map == "strided") return strided_experts(shape.num_experts, options.ranks);
   fail(ErrorKind::usage, "--expert-map {}: expected contiguous, strided or a file (a name with a dot or slash)",
        options.expert_map);
-}
-
-void require_room(const MoeProblem& problem, std::int64_t capacity_rows) {
-  if (capacity_rows == 0) return;
-  auto capacity = capacity_of(problem);
-  capacity.rows = capacity_rows;
-  require_capacity(problem, capacity);
 }
 
 }  // namespace
@@ -206,7 +196,7 @@ MoeCase make_case(const MoeOptions& options) {
   tiling.ring_blocks = options.ring_blocks;
   auto full_problem = make_problem(model.shape, tiling, options.ranks, routing, placement);
   auto problem = options.shrink == 1 ? full_problem : make_problem(shape, tiling, options.ranks, routing, placement);
-  require_room(problem, options.capacity_rows);
+  require_capacity(problem, capacity_of(problem, options.capacity_rows));
   MoeCase layer{model,
                 shape,
                 std::move(routing),

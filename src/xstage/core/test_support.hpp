@@ -19,6 +19,13 @@
 
 namespace xs {
 
+// Builds with a sanitizer are about ten times slower: tests that repeat do less there.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr int kSlower = 10;
+#else
+inline constexpr int kSlower = 1;
+#endif
+
 // The call fails with this kind of error, and its text says all of `words`.
 template <class Call>
 void expect_error(ErrorKind kind, Call&& call, const std::vector<std::string>& words) {

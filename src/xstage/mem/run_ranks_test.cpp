@@ -42,7 +42,7 @@ class RunRanks : public testing::TestWithParam<RanksAre> {
 };
 
 INSTANTIATE_TEST_SUITE_P(As, RunRanks, testing::Values(RanksAre::threads, RanksAre::processes),
-                         [](const auto& one) { return one.param == RanksAre::threads ? "threads" : "processes"; });
+                         [](const auto& one) { return to_string(one.param); });
 
 TEST_P(RunRanks, RunsEveryRankOnceAndTheCallerSeesWhatTheyPut) {
   run_ranks(world_, [&](Rank rank) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "xstage/core/error.hpp"
+#include "xstage/core/text_lines.hpp"
 
 namespace xs {
 namespace {
@@ -55,20 +56,9 @@ Memory memory_of(const Layout& layout, int num_ranks, RanksAre ranks) {
   }
 }
 
-// The first line in which two descriptions differ.
-std::pair<std::string, std::string> difference(std::string_view mine, std::string_view theirs) {
-  const auto next_line = [](std::string_view& text) {
-    const auto line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
-    return std::string(line.empty() ? "nothing" : line);
-  };
-  while (true) {
-    const auto a = next_line(mine), b = next_line(theirs);
-    if (a != b) return {a, b};
-  }
-}
-
 }  // namespace
+
+std::string to_string(RanksAre ranks) { return ranks == RanksAre::threads ? "threads" : "processes"; }
 
 int Rank::num_ranks() const { return world_->num_ranks(); }
 
@@ -131,11 +121,13 @@ World World::join(const std::string& path, Layout layout, int num_ranks, int ran
   const auto mine = description(layout, num_ranks);
   const auto* head = reinterpret_cast<const char*>(memory.bytes().data());
   const std::string_view theirs(head, ::strnlen(head, memory.bytes().size()));
-  if (theirs != mine || memory.bytes().size() != world_bytes(layout, num_ranks)) {
-    const auto [here, there] = difference(mine, theirs);
+  if (const auto differing = differing_lines(mine, theirs); !differing.empty()) {
+    const auto& [here, there] = differing.front();
     fail(ErrorKind::usage, "rank {} has {}, its world {} has {}; all ranks need the same shape, dtype and capacity",
          rank, here, path, there);
   }
+  require(memory.bytes().size() == world_bytes(layout, num_ranks), "world {}: {} bytes expected, {} found", path,
+          world_bytes(layout, num_ranks), memory.bytes().size());
   World world(std::move(layout), num_ranks, std::move(memory));
   require(world.become(rank), "rank {} of {} is there already", rank, path);
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "xstage/core/units.hpp"
 #include "xstage/mem/host_port.hpp"
@@ -22,6 +23,8 @@ namespace xs {
 class World;
 
 enum class RanksAre { threads, processes };
+// "threads" or "processes".
+std::string to_string(RanksAre ranks);
 
 // One rank's view of its world. Cheap to copy; the world must outlive it.
 class Rank {
@@ -46,10 +49,17 @@ class Rank {
   // A peer whose process ended without leaving, the lowest; none while all are well. A system call per peer.
   std::optional<int> gone_peer() const;
 
-  // For signal/ only: the peer's region as this rank sees it, and what carries bytes to peers; none: they are there at
-  // once.
+  // For signal/ only: the peer's region as this rank sees it.
   std::span<std::byte> mapped(int peer, RegionId region) const;
-  HostPort* port() const { return port_; }
+  // For signal/ only: `publish` is called when all that this thread put is there; without a port at once.
+  template <class Publish>
+  void then(Publish&& publish) const {
+    port_ != nullptr ? port_->then(std::forward<Publish>(publish)) : publish();
+  }
+  // For signal/ only: returns when all that any thread of this rank put is there, and all of then() was called.
+  void settle() const {
+    if (port_ != nullptr) port_->settle();
+  }
 
  private:
   friend class World;

@@ -18,6 +18,8 @@ std::uint16_t rounded(float value) {
 
 }  // namespace
 
+std::string to_string(DType dtype) { return dtype == DType::fp32 ? "fp32" : "bf16"; }
+
 DType parse_dtype(const std::string& text) {
   if (text == "fp32") return DType::fp32;
   if (text == "bf16") return DType::bf16;

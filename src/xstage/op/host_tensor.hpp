@@ -15,6 +15,7 @@ enum class DType : std::uint8_t { fp32, bf16 };
 
 constexpr std::size_t size_of(DType dtype) { return dtype == DType::fp32 ? 4 : 2; }
 // "fp32" or "bf16".
+std::string to_string(DType dtype);
 DType parse_dtype(const std::string& text);
 
 class TensorView {

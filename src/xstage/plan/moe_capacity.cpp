@@ -22,13 +22,14 @@ MoeCapacity worst_case(const MoeShape& shape, const ExpertMap& experts, int num_
   return {max_tokens, max_tokens * (num_ranks * sent + shape.num_shared), routed + shape.num_shared};
 }
 
-MoeCapacity capacity_of(const MoeProblem& problem) {
+MoeCapacity capacity_of(const MoeProblem& problem, std::int64_t rows) {
   MoeCapacity needed;
   for (int rank = 0; rank < problem.num_ranks(); ++rank) {
     needed.tokens = std::max(needed.tokens, problem.tokens_of(rank));
     needed.rows = std::max(needed.rows, problem.rows_received(rank));
     needed.local_experts = std::max(needed.local_experts, std::ssize(problem.local_experts(rank)));
   }
+  if (rows > 0) needed.rows = rows;
   return needed;
 }
 

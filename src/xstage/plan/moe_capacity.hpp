@@ -21,8 +21,8 @@ struct MoeCapacity {
 
 // For every routing of ranks with up to max_tokens tokens each: all of them may send all their slots to one rank.
 MoeCapacity worst_case(const MoeShape& shape, const ExpertMap& experts, int num_ranks, std::int64_t max_tokens);
-// Just enough for this problem.
-MoeCapacity capacity_of(const MoeProblem& problem);
+// Just enough for this problem, or room for `rows` rows where that is not 0.
+MoeCapacity capacity_of(const MoeProblem& problem, std::int64_t rows = 0);
 // Throws Error(usage) that names the rank, what it needs and what there is.
 void require_capacity(const MoeProblem& problem, const MoeCapacity& capacity);
 

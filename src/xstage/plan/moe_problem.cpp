@@ -165,7 +165,7 @@ MoeProblem MoeProblem::with_ring(int ring_blocks) const {
 }
 
 std::int32_t MoeProblem::activation_slots() const {
-  return tiling_.ring_blocks == 0 ? max_blocks_ : std::min(tiling_.ring_blocks, max_blocks_);
+  return static_cast<std::int32_t>(tiling_.activation_slots(max_blocks_));
 }
 
 std::vector<FlagGroup> MoeProblem::flags() const {
@@ -181,13 +181,22 @@ std::vector<Region> MoeProblem::regions() const {
   return {{"rows", max_blocks_}, {"activations", activation_slots(), true}, {"slots", num_ranks()}};
 }
 
+std::vector<std::int32_t> count_rows(const Routing& routing, int num_experts, std::int64_t first, std::int64_t end) {
+  std::vector<std::int32_t> rows(static_cast<std::size_t>(num_experts));
+  for (auto slot = first * routing.topk; slot < end * routing.topk; ++slot) {
+    const auto expert = routing.expert[static_cast<std::size_t>(slot)];
+    if (expert >= 0) ++rows[static_cast<std::size_t>(expert)];
+  }
+  return rows;
+}
+
 std::vector<std::int32_t> count_rows(const Routing& routing, int num_experts, std::span<const std::int64_t> tokens) {
-  std::vector<std::int32_t> rows(tokens.size() * static_cast<std::size_t>(num_experts));
-  auto slot = routing.expert.begin();
-  for (std::size_t rank = 0; rank < tokens.size(); ++rank) {
-    for (const auto end = slot + tokens[rank] * routing.topk; slot != end; ++slot) {
-      if (*slot >= 0) ++rows[rank * static_cast<std::size_t>(num_experts) + static_cast<std::size_t>(*slot)];
-    }
+  std::vector<std::int32_t> rows;
+  std::int64_t first = 0;
+  for (const auto count : tokens) {
+    const auto of_rank = count_rows(routing, num_experts, first, first + count);
+    rows.insert(rows.end(), of_rank.begin(), of_rank.end());
+    first += count;
   }
   return rows;
 }

@@ -142,6 +142,8 @@ class MoeProblem {
 
 // Row counts of a routing, [rank, expert].
 std::vector<std::int32_t> count_rows(const Routing& routing, int num_experts, std::span<const std::int64_t> tokens);
+// The same of tokens [first, end), without regard to ranks: [expert].
+std::vector<std::int32_t> count_rows(const Routing& routing, int num_experts, std::int64_t first, std::int64_t end);
 // What the placement leaves open lies evenly.
 MoeProblem make_problem(const MoeShape& shape, const MoeTiling& tiling, int num_ranks, const Routing& routing,
                         MoePlacement placement = {});

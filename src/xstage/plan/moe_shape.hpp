@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,6 +40,10 @@ struct MoeTiling {
   int linear2_cols = 128;
   int reduce_tokens = 32;
   int ring_blocks = 0;  // whose activations a rank holds at once; 0: all
+  // Blocks whose activations a rank of so many holds at once.
+  std::int64_t activation_slots(std::int64_t blocks) const {
+    return ring_blocks == 0 ? blocks : std::min<std::int64_t>(ring_blocks, blocks);
+  }
   friend bool operator==(const MoeTiling&, const MoeTiling&) = default;
 };
 

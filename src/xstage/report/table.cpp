@@ -32,6 +32,8 @@ std::string Table::text() const {
   return text;
 }
 
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
 std::string breakdown_table(const std::vector<NamedBreakdown>& columns) {
   std::vector<std::string> header{""};
   for (const auto& column : columns) header.push_back(column.name);
@@ -41,7 +43,6 @@ std::string breakdown_table(const std::vector<NamedBreakdown>& columns) {
     for (const auto& column : columns) cells.push_back(cell(column.breakdown));
     table.add(std::move(cells));
   };
-  const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
   row("time", [](const Breakdown& b) { return fmt::format("{:.1f} us", b.makespan.value * 1e-3); });
   for (std::size_t kind = 0; kind < kNumSpanKinds; ++kind) {
     std::string name(kSpanKindNames[kind]);

@@ -23,6 +23,9 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+// 0.125: "12.5 %".
+std::string percent(double share);
+
 // One column per breakdown.
 struct NamedBreakdown {
   std::string name;

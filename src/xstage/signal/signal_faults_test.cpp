@@ -18,21 +18,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kSlower = 10;
-#else
-constexpr int kSlower = 1;
-#endif
-
-std::string name_of(RanksAre ranks) { return ranks == RanksAre::threads ? "threads" : "processes"; }
-
 class SignalFaults : public testing::TestWithParam<RanksAre> {
  protected:
   SignalWorld make(int num_ranks, int num_flags = 1) const { return {num_ranks, num_flags, GetParam()}; }
 };
 
 INSTANTIATE_TEST_SUITE_P(As, SignalFaults, testing::Values(RanksAre::threads, RanksAre::processes),
-                         [](const auto& one) { return name_of(one.param); });
+                         [](const auto& one) { return to_string(one.param); });
 
 SignalOptions short_timeout(double milliseconds = 50) {
   SignalOptions options;

@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <sstream>
 #include <vector>
 
 #include "xstage/core/error.hpp"
+#include "xstage/core/text_lines.hpp"
 
 namespace xs {
 
@@ -29,18 +29,6 @@ constexpr auto kLookForPeers = std::chrono::milliseconds(20);
 std::int64_t ahead(Word word, Word target) { return static_cast<std::int64_t>(word - target); }
 
 Word armed(std::uint32_t epoch) { return Word{epoch} << 32; }
-
-// A line per term in which two ranks differ.
-std::string difference(const std::string& first, int first_rank, const std::string& other, int other_rank) {
-  std::istringstream mine(first), theirs(other);
-  std::string text;
-  for (std::string a, b; mine || theirs;) {
-    if (!std::getline(mine, a)) a = "nothing";
-    if (!std::getline(theirs, b)) b = "nothing";
-    if (a != b) text += fmt::format(" rank {} has {}, rank {} has {}.", first_rank, a, other_rank, b);
-  }
-  return text;
-}
 
 // Sleeps until `bell` differs from `seen`, a ring, or `timeout`; may return for no reason.
 void sleep_on(Bell& bell, Bell seen, std::chrono::nanoseconds timeout) {
@@ -132,11 +120,7 @@ void Signals::raise(int peer, int flag, std::int64_t amount) {
     release_add(word, static_cast<Word>(amount));
     ring(target);
   };
-  if (rank_.port() != nullptr) {
-    rank_.port()->then(publish);
-  } else {
-    publish();
-  }
+  rank_.then(publish);
 }
 
 void Signals::wait(int flag, std::int64_t count) {
@@ -199,7 +183,7 @@ WaitReport Signals::missing(const char* meeting, int source) const {
 
 void Signals::barrier(const char* name) {
   throw_if_aborted();
-  if (rank_.port() != nullptr) rank_.port()->settle();  // raises of all threads, also those that nobody waits for
+  rank_.settle();  // raises of all threads, also those that nobody waits for
   for (int peer = 0; peer < rank_.num_ranks(); ++peer) {
     // publishes: all that this rank read and wrote before; to: the wait below on `peer`; release, system scope.
     release_add(arrival(peer, rank_.rank()), 1);
@@ -224,8 +208,11 @@ void Signals::agree(std::span<const Term> terms) {
   for (int rank = 0; rank < rank_.num_ranks(); ++rank) all.emplace_back(control(rank).terms);
   barrier("agreement");  // nobody overwrites terms that others still read
   std::string differing;
-  for (int rank = 1; rank < rank_.num_ranks(); ++rank)
-    differing += difference(all[0], 0, all[static_cast<std::size_t>(rank)], rank);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    for (const auto& [first, other] : differing_lines(all[0], all[rank])) {
+      differing += fmt::format(" rank 0 has {}, rank {} has {}.", first, rank, other);
+    }
+  }
   require(differing.empty(), "the ranks disagree:{}; all ranks need the same shape, dtype and capacity", differing);
 }
 
@@ -279,7 +266,7 @@ void Signals::meet_for_reset(Word phase) {
 }
 
 void Signals::reset() {
-  if (rank_.port() != nullptr) rank_.port()->settle();  // no raise of before may come after
+  rank_.settle();  // no raise of before may come after
   control(rank_.rank()).epoch = epoch_;
   meet_for_reset(1);
   // Between the two meetings every rank touches its own words alone.

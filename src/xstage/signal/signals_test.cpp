@@ -80,8 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      Case{"reordered_port", 4, 3, 30, 1, {}, 0, kReordered}),
                      testing::Values(RanksAre::threads, RanksAre::processes)),
     [](const auto& one) {
-      return std::string(std::get<0>(one.param).name) + "_as_" +
-             (std::get<1>(one.param) == RanksAre::threads ? "threads" : "processes");
+      return std::string(std::get<0>(one.param).name) + "_as_" + to_string(std::get<1>(one.param));
     });
 
 // What a passing wait must not do: accept less, or another epoch's raises.

@@ -36,17 +36,6 @@ Case random_case(std::uint64_t seed) {
   return {std::move(random), std::move(schedule), machine, options};
 }
 
-// Calls body(case, timeline).
-template <class Body>
-void for_random_cases(Body&& body) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
-    const auto one = random_case(seed);
-    SCOPED_TRACE(fmt::format("{}, {} workers", one.random.what, one.options.workers_per_rank));
-    body(one, simulate(one.schedule, one.machine, one.options));
-    if (testing::Test::HasFailure()) return;
-  }
-}
-
 // The same with everything that the simulator knows: unequal workers, copies, pulls, late and slow ranks.
 Case random_rich_case(std::uint64_t seed) {
   Case one = random_case(seed);
@@ -71,15 +60,25 @@ Case random_rich_case(std::uint64_t seed) {
   return one;
 }
 
-// Calls body(case, timeline).
+// Calls body(case, timeline) for 200 of them.
 template <class Body>
-void for_rich_cases(Body&& body) {
+void for_cases(Case (*make_case)(std::uint64_t seed), Body&& body) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
-    const auto one = random_rich_case(seed);
+    const auto one = make_case(seed);
     SCOPED_TRACE(fmt::format("{}, {} workers", one.random.what, one.options.workers_per_rank));
     body(one, simulate(one.schedule, one.machine, one.options));
     if (testing::Test::HasFailure()) return;
   }
+}
+
+template <class Body>
+void for_random_cases(Body&& body) {
+  for_cases(random_case, body);
+}
+
+template <class Body>
+void for_rich_cases(Body&& body) {
+  for_cases(random_rich_case, body);
 }
 
 // What a rank's tasks cost while nothing stalls.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "xstage/core/error.hpp"
 #include "xstage/mem/run_ranks.hpp"
@@ -74,11 +75,13 @@ class HostLayer {
     auto placement = complete(options_.placement, shape(), rank_.num_ranks(), inputs_.num_tokens());
     const auto experts = static_cast<std::size_t>(shape().num_experts);
     const auto all = rank_.local_as<std::int32_t>(workspace_.counts);
-    const auto rows = count_rows(inputs_.routing, shape().num_experts, placement.tokens);
-    const auto own = std::span(rows).subspan(static_cast<std::size_t>(rank_.rank()) * experts, experts);
+    const auto first =
+        std::accumulate(placement.tokens.begin(), placement.tokens.begin() + rank_.rank(), std::int64_t{0});
+    const auto own = count_rows(inputs_.routing, shape().num_experts, first,
+                                first + placement.tokens[static_cast<std::size_t>(rank_.rank())]);
     for (int peer = 0; peer < rank_.num_ranks(); ++peer) {
       rank_.put(peer, workspace_.counts, static_cast<std::size_t>(rank_.rank()) * experts * sizeof(std::int32_t),
-                std::as_bytes(own));
+                std::as_bytes(std::span(own)));
       signals_.raise(peer, MoeProblem::counted(rank_.rank()), 1);
     }
     for (int peer = 0; peer < rank_.num_ranks(); ++peer) signals_.wait(MoeProblem::counted(peer), 1);
@@ -203,7 +206,7 @@ std::vector<Term> terms(const Inputs& inputs, const RunOptions& options, const M
           {"experts", std::to_string(shape.num_experts)},
           {"top-k", std::to_string(shape.topk)},
           {"shared experts", std::to_string(shape.num_shared)},
-          {"dtype", inputs.dtype() == DType::fp32 ? "fp32" : "bf16"},
+          {"dtype", to_string(inputs.dtype())},
           {"tokens", std::to_string(inputs.num_tokens())},
           {"capacity",
            fmt::format("{} tokens, {} rows, {} experts", capacity.tokens, capacity.rows, capacity.local_experts)},
@@ -224,8 +227,7 @@ RunResult run_on_host(const Inputs& inputs, const RunOptions& options) {
   require(options.host.repeats >= 1, "repeats must be at least 1, found {}", options.host.repeats);
   require_usable(inputs);
   const auto problem = make_problem(inputs.shape, options.tiling, options.num_ranks, inputs.routing, options.placement);
-  auto capacity = capacity_of(problem);
-  if (options.capacity_rows > 0) capacity.rows = options.capacity_rows;
+  const auto capacity = capacity_of(problem, options.capacity_rows);
   require_capacity(problem, capacity);
   const auto schedule = options.tasks.empty() ? problem.schedule(options.order) : problem.schedule(options.tasks);
   require_valid(schedule, "moe");

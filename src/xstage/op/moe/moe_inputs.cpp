@@ -35,7 +35,7 @@ void require_memory(const MoeShape& shape, std::int64_t num_tokens, DType dtype)
     fail(ErrorKind::unavailable,
          "this layer needs {:.1f} GiB as {} on CPU ranks, the machine has {:.1f}; use a larger --shrink or fewer "
          "tokens",
-         needed / 0x1p30, dtype == DType::fp32 ? "fp32" : "bf16", present / 0x1p30);
+         needed / 0x1p30, to_string(dtype), present / 0x1p30);
   }
 }
 

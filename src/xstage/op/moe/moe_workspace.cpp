@@ -1,7 +1,5 @@
 #include "xstage/op/moe/moe_workspace.hpp"
 
-#include <algorithm>
-
 #include "xstage/signal/signals.hpp"
 
 namespace xs::moe {
@@ -12,7 +10,6 @@ Workspace reserve_workspace(Layout& layout, const MoeShape& shape, const MoeTili
     return static_cast<std::size_t>(count) * static_cast<std::size_t>(width) * element;
   };
   const auto blocks = capacity.max_blocks(tiling.block_rows);
-  const auto activation_slots = tiling.ring_blocks == 0 ? blocks : std::min<std::int64_t>(tiling.ring_blocks, blocks);
   const auto rows = blocks * tiling.block_rows;
   const auto num_flags = static_cast<int>(MoeProblem::most_flags(num_ranks, blocks));
   return {capacity,
@@ -20,7 +17,8 @@ Workspace reserve_workspace(Layout& layout, const MoeShape& shape, const MoeTili
           layout.add("counts", bytes(num_ranks, shape.num_experts, sizeof(std::int32_t))),
           layout.add("rows", bytes(rows, shape.hidden, size_of(dtype))),
           layout.add("origins", bytes(rows, 1, sizeof(RowOrigin))),
-          layout.add("activations", bytes(activation_slots * tiling.block_rows, shape.intermediate, sizeof(float))),
+          layout.add("activations",
+                     bytes(tiling.activation_slots(blocks) * tiling.block_rows, shape.intermediate, sizeof(float))),
           layout.add("slots", bytes(capacity.tokens * shape.num_slots(), shape.hidden, sizeof(float))),
           Signals::reserve(layout, num_flags, num_ranks)};
 }
