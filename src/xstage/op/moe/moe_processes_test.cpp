@@ -3,8 +3,7 @@
 
 #include <cerrno>
 
-#include "xstage/core/test_support.hpp"
-#include "xstage/op/moe/moe.hpp"
+#include "xstage/op/moe/moe_test_support.hpp"
 
 // The layer where ranks are processes or bytes take their time: the same bits, and an end whatever happens.
 
@@ -26,7 +25,7 @@ class MoeProcesses : public testing::Test {
   }
 
   static constexpr MoeShape kShape{48, 40, 12, 3};
-  Inputs inputs_ = make_inputs(kShape, make_routing("zipf", 60, kShape.num_experts, kShape.topk, 3), {}, 3);
+  Inputs inputs_ = inputs_of(kShape, 60, "zipf", 3);
   RunOptions options_;
   std::vector<float> expected_;
 };
@@ -42,10 +41,7 @@ TEST_F(MoeProcesses, GiveTheBitsOfThreads) {
         options_.host.workers_per_rank = claim == Claim::fixed ? 1 : 2;
         const auto result = run_on_host(inputs_, options_);
         ASSERT_EQ(result.output, expected_) << ranks << " ranks, " << to_string(order);
-        const auto problem = make_problem(inputs_.shape, options_.tiling, ranks, inputs_.routing);
-        for (int rank = 0; rank < ranks; ++rank) {
-          EXPECT_EQ(result.executed[static_cast<std::size_t>(rank)], expand(order, problem.counts(rank)));
-        }
+        expect_executed(inputs_, options_, result);
       }
     }
   }

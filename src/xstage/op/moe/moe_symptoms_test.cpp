@@ -3,25 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "xstage/core/test_support.hpp"
 #include "xstage/mem/run_ranks.hpp"
-#include "xstage/op/moe/moe.hpp"
+#include "xstage/op/moe/moe_test_support.hpp"
 #include "xstage/plan/check.hpp"
 
 // What users of such layers reported elsewhere, as tests that name the symptom; docs/protocol.md has the whole list.
 
 namespace xs::moe {
 namespace {
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kSlower = 10;
-#else
-constexpr int kSlower = 1;
-#endif
-
-Inputs inputs_of(const MoeShape& shape, std::int64_t num_tokens, const std::string& routing, std::uint64_t seed = 1) {
-  return make_inputs(shape, make_routing(routing, num_tokens, shape.num_experts, shape.topk, seed), {}, seed);
-}
 
 RunOptions options_of(int num_ranks, const Order& order = {OrderKind::serial}) {
   RunOptions options;

@@ -5,16 +5,11 @@
 #include <limits>
 #include <thread>
 
-#include "xstage/core/test_support.hpp"
 #include "xstage/mem/run_ranks.hpp"
-#include "xstage/op/moe/moe.hpp"
+#include "xstage/op/moe/moe_test_support.hpp"
 
 namespace xs::moe {
 namespace {
-
-Inputs inputs_of(const MoeShape& shape, std::int64_t num_tokens, const std::string& routing, std::uint64_t seed) {
-  return make_inputs(shape, make_routing(routing, num_tokens, shape.num_experts, shape.topk, seed), {}, seed);
-}
 
 TEST(MoeWorkspace, BytesAreKnownBeforeAnythingIsAllocated) {
   const MoeShape shape{96, 32, 10, 3, 1};
