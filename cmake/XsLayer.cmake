@@ -1,6 +1,8 @@
 # xs_layer(NAME USES layer... LIBRARIES lib...)
 # A folder src/xstage/NAME becomes the library xs_NAME; its *_test.cpp become the program NAME_test.
 # A layer links only what it names, so an include that DESIGN.md forbids also fails to link.
+# With CUDA, *.cu and *_cuda.cpp (host code that calls the CUDA runtime) belong to it; without, *_nocuda.cpp, which says
+# that this build has none.
 include(GoogleTest)
 
 function(xs_sources name sources tests)
@@ -9,6 +11,14 @@ function(xs_sources name sources tests)
   set(unit_tests ${all})
   list(FILTER unit_tests INCLUDE REGEX "_test\\.cpp$")
   list(FILTER all EXCLUDE REGEX "_(test|mutant|fuzz)\\.cpp$")
+  if(XSTAGE_CUDA)
+    file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${root}/*.cu)
+    list(FILTER kernels EXCLUDE REGEX "_test\\.cu$")
+    list(FILTER all EXCLUDE REGEX "_nocuda\\.cpp$")
+    list(APPEND all ${kernels})
+  else()
+    list(FILTER all EXCLUDE REGEX "_cuda\\.cpp$")
+  endif()
   set(${sources} ${all} PARENT_SCOPE)
   set(${tests} ${unit_tests} PARENT_SCOPE)
 endfunction()

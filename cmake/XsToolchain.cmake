@@ -61,4 +61,6 @@ if(XSTAGE_CUDA)
   # report of -v belongs into every build log.
   string(APPEND CMAKE_CUDA_FLAGS " -gencode=arch=compute_90a,code=sm_90a -DNDEBUG -Xptxas -v")
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  # The driver's own functions are asked for at run time, so that the same program starts where there is no driver.
+  set(XSTAGE_CUDA_RUNTIME CUDA::cudart_static)
 endif()

@@ -1,0 +1,64 @@
+#include <utility>
+
+#include "xstage/core/error.hpp"
+#include "xstage/mem/cuda_check.hpp"
+#include "xstage/mem/gpu.hpp"
+
+namespace xs {
+
+std::vector<GpuInfo> find_gpus() {
+  int count = 0;
+  check_cuda(cudaGetDeviceCount(&count), "no GPU here");
+  std::vector<GpuInfo> gpus;
+  for (int device = 0; device < count; ++device) {
+    cudaDeviceProp of{};
+    check_cuda(cudaGetDeviceProperties(&of, device), "properties of a GPU");
+    int clock_khz = 0;
+    check_cuda(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, device), "clock of a GPU");
+    gpus.push_back({device, of.name, of.major, of.minor, of.multiProcessorCount, GigaHertz{clock_khz * 1e-6},
+                    of.totalGlobalMem,
+                    fmt::format("{:04x}:{:02x}:{:02x}", of.pciDomainID, of.pciBusID, of.pciDeviceID)});
+  }
+  return gpus;
+}
+
+GpuMemory::GpuMemory(int device, GpuPlace place, std::size_t bytes)
+    : device_(device), place_(place), size_(bytes), data_(nullptr) {
+  check_cuda(cudaSetDevice(device), "choosing a GPU");
+  void* data = nullptr;
+  const bool own = place == GpuPlace::own;
+  const auto status = own ? cudaMalloc(&data, bytes) : cudaHostAlloc(&data, bytes, cudaHostAllocMapped);
+  check_cuda(status, fmt::format("{} bytes of {}", bytes, own ? "GPU memory" : "pinned host memory").c_str());
+  data_ = static_cast<std::byte*>(data);
+  check_cuda(cudaMemset(data, 0, bytes), "clearing memory");
+  check_cuda(cudaDeviceSynchronize(), "clearing memory");
+}
+
+GpuMemory::GpuMemory(GpuMemory&& other) noexcept
+    : device_(other.device_), place_(other.place_), size_(other.size_), data_(std::exchange(other.data_, nullptr)) {}
+
+GpuMemory& GpuMemory::operator=(GpuMemory&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(place_, other.place_);
+  std::swap(size_, other.size_);
+  std::swap(data_, other.data_);
+  return *this;
+}
+
+GpuMemory::~GpuMemory() {
+  if (data_ != nullptr) place_ == GpuPlace::own ? cudaFree(data_) : cudaFreeHost(data_);
+}
+
+void GpuMemory::read(std::size_t offset, std::span<std::byte> target) const {
+  require(offset <= size_ && target.size() <= size_ - offset, "reading {} bytes at {} of a buffer of {}", target.size(),
+          offset, size_);
+  check_cuda(cudaMemcpy(target.data(), data_ + offset, target.size(), cudaMemcpyDefault), "copy from the GPU");
+}
+
+void GpuMemory::write(std::size_t offset, std::span<const std::byte> source) const {
+  require(offset <= size_ && source.size() <= size_ - offset, "writing {} bytes at {} of a buffer of {}", source.size(),
+          offset, size_);
+  check_cuda(cudaMemcpy(data_ + offset, source.data(), source.size(), cudaMemcpyDefault), "copy to the GPU");
+}
+
+}  // namespace xs
