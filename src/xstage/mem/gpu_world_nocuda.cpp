@@ -1,0 +1,13 @@
+#include "xstage/core/error.hpp"
+#include "xstage/mem/gpu_world.hpp"
+
+namespace xs {
+
+// Never called: no GpuWorld is made without GpuMemory.
+void GpuWorld::copy(void*, const void*, std::size_t) const { check(false, "a world of GPUs without CUDA"); }
+
+GpuResidency find_residency(int, const void*, int, std::size_t) {
+  fail(ErrorKind::unavailable, "this build has no CUDA; `./xs build cuda` makes one that has");
+}
+
+}  // namespace xs
