@@ -21,8 +21,8 @@ struct DeviceRank {
   }
 };
 
-// Virtual ranks are partitions of one grid: part i has the i-th of equally many blocks each. A grid that serves one rank
-// is one part.
+// Virtual ranks are partitions of one grid: part i has the i-th of equally many blocks each. A grid that serves one
+// rank is one part.
 struct GridPart {
   int part;
   int block;  // within the part

@@ -64,11 +64,12 @@ void require_resident(int num_ranks, int blocks_per_rank, const GpuResidency& fo
           "no SM holds a block of this kernel; it needs fewer threads, registers or less shared memory");
   const std::int64_t wanted = std::int64_t{num_ranks} * blocks_per_rank;
   const std::int64_t most = std::int64_t{found.blocks_per_sm} * found.num_sms;
-  require(wanted <= most,
-          "{} ranks of {} blocks are {} blocks, and {} SMs hold {} of this kernel at once ({} each); at most {} blocks a "
-          "rank, or {} ranks",
-          num_ranks, blocks_per_rank, wanted, found.num_sms, most, found.blocks_per_sm, most / num_ranks,
-          most / blocks_per_rank);
+  require(
+      wanted <= most,
+      "{} ranks of {} blocks are {} blocks, and {} SMs hold {} of this kernel at once ({} each); at most {} blocks a "
+      "rank, or {} ranks",
+      num_ranks, blocks_per_rank, wanted, found.num_sms, most, found.blocks_per_sm, most / num_ranks,
+      most / blocks_per_rank);
 }
 
 }  // namespace xs

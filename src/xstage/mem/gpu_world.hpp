@@ -15,7 +15,8 @@ namespace xs {
 
 class GpuWorld {
  public:
-  // Virtual ranks of one GPU, each with a zeroed part of its own in `receive`. A kernel serves all of them: see GridPart.
+  // Virtual ranks of one GPU, each with a zeroed part of its own in `receive`. A kernel serves all of them: see
+  // GridPart.
   GpuWorld(Layout layout, int num_ranks, int device, GpuPlace receive);
   // One rank, on `device`. parts[i]: where rank i's part of layout.total_bytes() begins as `device` reaches it; a peer
   // GPU's memory, another process's. They must have been zeroed before any rank runs, and outlive this.

@@ -35,8 +35,11 @@ TEST(Residency, AGridThatFitsExactlyIsTaken) {
 }
 
 TEST(Residency, AGridThatCannotBeResidentIsRefusedWithItsNumbers) {
-  expect_usage_error([] { require_resident(4, 34, {1, 132}); },
-                     {"4 ranks of 34 blocks", "136 blocks", "132 SMs hold 132", "1 each", "33 blocks a rank", "3 ranks"});
+  expect_usage_error(
+      [] {
+        require_resident(4, 34, {1, 132});
+      },
+      {"4 ranks of 34 blocks", "136 blocks", "132 SMs hold 132", "1 each", "33 blocks a rank", "3 ranks"});
   expect_usage_error([] { require_resident(2, 1, {0, 132}); }, {"no SM holds a block"});
   expect_usage_error([] { require_resident(0, 1, {1, 132}); }, {"0 ranks"});
   // No overflow on the way to the refusal.

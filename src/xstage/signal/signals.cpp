@@ -25,11 +25,6 @@ constexpr std::size_t kTermsBytes = 2048;
 // How often a sleeping waiter looks whether its peers are still there.
 constexpr auto kLookForPeers = std::chrono::milliseconds(20);
 
-// How far `word` is past `target`; negative: not reached. Signed, so that a wrap of the epoch does not matter.
-std::int64_t ahead(Word word, Word target) { return static_cast<std::int64_t>(word - target); }
-
-Word armed(std::uint32_t epoch) { return Word{epoch} << 32; }
-
 // Sleeps until `bell` differs from `seen`, a ring, or `timeout`; may return for no reason.
 void sleep_on(Bell& bell, Bell seen, std::chrono::nanoseconds timeout) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
@@ -54,16 +49,16 @@ std::string WaitReport::text() const {
                      seen);
 }
 
-// Region: Control | two banks of counters | a word per source rank for barriers, and one for resets.
+// Region: Control | FlagWords.
 RegionId Signals::reserve(Layout& layout, int num_flags, int num_ranks) {
-  const auto words = 2 * (static_cast<std::size_t>(num_flags) + static_cast<std::size_t>(num_ranks));
-  return layout.add("signals", sizeof(Control) + words * sizeof(Word));
+  return layout.add("signals", sizeof(Control) + FlagWords{num_flags, num_ranks}.size() * sizeof(Word));
 }
 
 Signals::Signals(Rank rank, RegionId region, int num_flags, SignalOptions options)
     : rank_(rank),
       region_(region),
       num_flags_(num_flags),
+      places_{num_flags, rank.num_ranks()},
       options_(std::move(options)),
       faults_(std::make_unique<FaultInjector>(options_.faults, rank.rank())),
       epoch_(options_.first_epoch) {
@@ -81,14 +76,12 @@ Word* Signals::words(int rank) const {
 }
 
 Word& Signals::counter(int rank, int flag, std::uint32_t epoch) const {
-  return words(rank)[(epoch % 2) * static_cast<std::size_t>(num_flags_) + static_cast<std::size_t>(flag)];
+  return words(rank)[places_.counter(flag, epoch)];
 }
 
-Word& Signals::arrival(int rank, int source) const {
-  return words(rank)[2 * static_cast<std::size_t>(num_flags_) + static_cast<std::size_t>(source)];
-}
+Word& Signals::arrival(int rank, int source) const { return words(rank)[places_.arrival(source)]; }
 
-Word& Signals::resetting(int rank, int source) const { return arrival(rank, rank_.num_ranks() + source); }
+Word& Signals::resetting(int rank, int source) const { return words(rank)[places_.resetting(source)]; }
 
 // All of this rank's flags: the bank of `epoch`, that of the next, and the barriers' words.
 void Signals::arm(std::uint32_t epoch, void (*put)(Word& word, Word value)) {
@@ -191,8 +184,8 @@ void Signals::barrier(const char* name) {
   }
   ++num_barriers_;
   for (int source = 0; source < rank_.num_ranks(); ++source) {
-    wait_for(arrival(rank_.rank(), source), options_.first_arrival + num_barriers_, barrier_timeout(), Poison::throws,
-             [&] { return missing(name, source); });
+    wait_for(arrival(rank_.rank(), source), options_.first_arrival + num_barriers_, barrier_timeout(options_.timeout),
+             Poison::throws, [&] { return missing(name, source); });
   }
 }
 
@@ -260,7 +253,7 @@ void Signals::meet_for_reset(Word phase) {
     ring(control(peer));
   }
   for (int source = 0; source < rank_.num_ranks(); ++source) {
-    wait_for(resetting(rank_.rank(), source), target, barrier_timeout(), Poison::ignored,
+    wait_for(resetting(rank_.rank(), source), target, barrier_timeout(options_.timeout), Poison::ignored,
              [&] { return missing("reset", source); });
   }
 }

@@ -9,6 +9,7 @@
 #include "xstage/mem/world.hpp"
 #include "xstage/signal/atomic.hpp"
 #include "xstage/signal/faults.hpp"
+#include "xstage/signal/flag_words.hpp"
 
 // Who may read what, and when.
 //
@@ -31,6 +32,9 @@ struct SignalOptions {
   std::uint32_t first_epoch = 1;
   Word first_arrival = 0;
 };
+
+// Where all ranks meet: longer, so that the rank that misses a raise explains itself before those who wait for it.
+constexpr Nanos barrier_timeout(Nanos timeout) { return timeout * 1.25; }
 
 struct WaitReport {
   std::string flag;
@@ -94,8 +98,6 @@ class Signals {
   void barrier(const char* name);
   void meet_for_reset(Word phase);
   WaitReport missing(const char* meeting, int source) const;
-  // Longer, so that the rank that misses a raise explains itself before those who wait for that rank.
-  Nanos barrier_timeout() const { return options_.timeout * 1.25; }
   enum class Poison { throws, ignored };
   void wait_for(Word& word, Word target, Nanos timeout, Poison poison, const std::function<WaitReport()>& report);
   void throw_if_aborted() const;
@@ -104,6 +106,7 @@ class Signals {
   Rank rank_;
   RegionId region_;
   int num_flags_;
+  FlagWords places_;
   SignalOptions options_;
   std::unique_ptr<FaultInjector> faults_;
   std::uint32_t epoch_;
