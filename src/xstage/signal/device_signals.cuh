@@ -189,6 +189,7 @@ class DeviceSignals {
 
   // First come, first served: kWriting reserves the record, the final value publishes it.
   __device__ void give_up(const WaitRecord& record) const {
+#pragma unroll 1  // inlined at every wait, and never fast
     for (int peer = 0; peer < num_ranks(); ++peer) {
       DeviceControl& target = control(peer);
       if (!device::claim_once(target.aborted, DeviceControl::kWriting)) continue;
