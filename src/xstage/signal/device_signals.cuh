@@ -237,6 +237,7 @@ class DeviceSignals {
   // All flags of this rank: the bank of this epoch, that of the next, the barriers' words.
   template <class Put>
   __device__ void arm(Word arrival, Put put) const {
+    __syncthreads();  // all threads of the block have read what this rewrites
     for (int flag = static_cast<int>(threadIdx.x); flag < table_.num_flags; flag += static_cast<int>(blockDim.x)) {
       for (const Word base : {base_, base_ + armed(1)}) {
         put(own_words()[words_.counter(flag, static_cast<std::uint32_t>(base >> 32))], base);
