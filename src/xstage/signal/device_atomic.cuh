@@ -1,6 +1,10 @@
 #pragma once
 
+#if defined(__CUDACC__)
 #include <cuda/atomic>
+#else
+#include "xstage/signal/kernel_on_threads.hpp"
+#endif
 
 #include "xstage/signal/flag_words.hpp"
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#if defined(__CUDACC__)
 #include <cuda/ptx>
+#endif
 
 #include "xstage/signal/device_atomic.cuh"
 #include "xstage/signal/signal_table.hpp"
@@ -189,7 +191,9 @@ class DeviceSignals {
 
   // First come, first served: kWriting reserves the record, the final value publishes it.
   __device__ void give_up(const WaitRecord& record) const {
+#if defined(__CUDACC__)
 #pragma unroll 1  // inlined at every wait, and never fast
+#endif
     for (int peer = 0; peer < num_ranks(); ++peer) {
       DeviceControl& target = control(peer);
       if (!device::claim_once(target.aborted, DeviceControl::kWriting)) continue;

@@ -78,7 +78,7 @@ void round_trip_cases(Table& table, const Settings& settings) {
       std::snprintf(text, sizeof(text), "median %.0f ns, 5 %% %.0f, 95 %% %.0f; mean of all %.0f", at(0.5), at(0.05),
                     at(0.95), static_cast<double>(all.host()[0]) / num_trips);
       remark = text;
-      // Between two processes that share a GPU 1.9 us were measured; ranks of one kernel may not be slower.
+      // 1.9 us were measured between two processes that share a GPU; a third more is this test's limit.
       expect(settings.small || place == GpuPlace::far || at(0.5) <= 1.3 * 1900, remark);
       return 1;
     });
