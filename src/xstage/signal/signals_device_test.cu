@@ -3,7 +3,8 @@
 //
 //   signals_device_test [--epochs N] [--late-s S] [--seed S] [--small] [--only TEXT]
 //
-// --small: little of everything, for compute-sanitizer. --only: the cases whose name contains TEXT.
+// --small: little of everything and no limit on times or on free memory, for compute-sanitizer. --only: the cases whose
+// name contains TEXT.
 
 #include <algorithm>
 #include <cstdio>
@@ -113,11 +114,11 @@ void dropped_raise_cases(Table& table, const Settings& settings) {
                   remark = fixture.report();
                   const double waited = seconds_since(begin);
                   expect_words(remark, {"rank 3 waited 1.0", "a flag from rank 2: expected 4, seen 3"});
-                  expect(waited < 1.5, "the kernel ended after " + std::to_string(waited) + " s");
+                  expect(settings.small || waited < 1.5, "the kernel ended after " + std::to_string(waited) + " s");
                   begin = Clock::now();
                   fixture.start(fixture.epochs(1));
                   expect(fixture.report() == remark, "the second report differs");
-                  expect(seconds_since(begin) < 0.5, "poisoned flags were waited for");
+                  expect(settings.small || seconds_since(begin) < 0.5, "poisoned flags were waited for");
                   fixture.reset();
                   fixture.run(fixture.epochs(100, all_to_all));
                   return std::int64_t{150};
@@ -144,7 +145,7 @@ void reset_case(Table& table, const Settings& settings) {
       fixture.run(fixture.epochs(10, true));
     }
     check_cuda(cudaMemGetInfo(&free_after, &total), "free memory");
-    expect(free_before == free_after,
+    expect(settings.small || free_before == free_after,
            std::to_string(free_before) + " bytes were free, now " + std::to_string(free_after));
     remark = std::to_string(resets) + " resets, " + std::to_string(free_after) + " bytes free before and after";
     return std::int64_t{10} * (resets + 1);
@@ -285,7 +286,7 @@ void role_cases(Table& table, const Settings& settings) {
           // Counts of the tiles that follow stand in for it until there is none to follow.
           const auto last = std::to_string(num_tiles), seen = std::to_string(num_tiles - 1);
           expect_words(remark, {"rank 2 waited 0.5", "tiles of the rank before: expected " + last + ", seen " + seen});
-          expect(seconds < 1.5, "ended after " + std::to_string(seconds) + " s");
+          expect(settings.small || seconds < 1.5, "ended after " + std::to_string(seconds) + " s");
           return 0;
         });
   }
