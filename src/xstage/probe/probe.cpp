@@ -1,6 +1,7 @@
 #include "xstage/probe/probe.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -19,16 +20,11 @@ struct Scale {
 };
 
 // Doubles a burst into the empty port until twice in a row it issues as long as the port drains for the most part: once
-// may be a thread that was held up. A disturbed run takes longer, so the shortest of three counts here.
-Scale find_scale(const ProbeTarget& target, int workers) {
+// may be a thread that was held up.
+Scale search_scale(const ProbeTarget& target, int workers) {
   constexpr double kLeast = 65536, kMost = 1 << 30;  // of one worker's burst
   const auto times_of = [&](double bytes) {
-    BurstTimes shortest{{kNone}, {0}, {0}};
-    for (int i = 0; i < 3; ++i) {
-      const auto times = target.run({workers, Bytes{bytes}, Cycles{0}, 1, Completion::remote_visible});
-      if (times.issue + times.done < shortest.issue + shortest.done) shortest = times;
-    }
-    return shortest;
+    return target.run({workers, Bytes{bytes}, Cycles{0}, 1, Completion::remote_visible});
   };
   const auto stalls = [](const BurstTimes& of) { return of.issue > (of.issue + of.done) * 0.6; };
   auto before = times_of(kLeast / 2), times = before;
@@ -43,6 +39,14 @@ Scale find_scale(const ProbeTarget& target, int workers) {
   const BytesPerNano drain = all * 0.5 / max(half_time, Nanos{1});
   const Bytes left = max(all - drain * (times.issue / target.clock), all * 0.02);
   return {left, left / drain};
+}
+
+// The middle of three: a search that something disturbed finds far too little or too much.
+Scale find_scale(const ProbeTarget& target, int workers) {
+  std::array<Scale, 3> found;
+  for (auto& scale : found) scale = search_scale(target, workers);
+  std::ranges::sort(found, {}, [](const Scale& scale) { return scale.capacity.value; });
+  return found[1];
 }
 
 // Bursts and gaps around the size from which stalls begin.

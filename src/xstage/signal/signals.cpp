@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kReasonBytes = 480;
+constexpr std::size_t kReasonBytes = 992;
 constexpr std::size_t kTermsBytes = 2048;
 
 // How often a sleeping waiter looks whether its peers are still there.
@@ -37,12 +37,34 @@ void sleep_on(Bell& bell, Bell seen, std::chrono::nanoseconds timeout) {
   ::syscall(SYS_futex, &bell, FUTEX_WAIT, seen, &relative, nullptr, 0);
 }
 
+// A flag, and 0 for none, as one word of what a rank waits for. Arrivals at a meeting stand behind the flags.
+Word awaited(int flag) { return static_cast<Word>(flag) + 1; }
+
+// Tells it while a thread waits. One word per rank: whoever waits takes it when it is free, and tries again whenever it
+// wakes.
+class Told {
+ public:
+  Told(Word& word, int flag) : word_(word), flag_(flag) {}
+  Told(const Told&) = delete;
+  Told& operator=(const Told&) = delete;
+  ~Told() {
+    if (mine_) release_store(word_, 0);
+  }
+  void tell() { mine_ = mine_ || claim_once(word_, awaited(flag_)); }
+
+ private:
+  Word& word_;
+  int flag_;
+  bool mine_ = false;
+};
+
 }  // namespace
 
 // At the head of every rank's region.
 struct Signals::Control {
   alignas(128) Bell rings;           // grows with every raise to this rank
   Bell sleepers;                     // threads that sleep on it
+  Word awaits;                       // what one of its threads waits for, for the reports of others: awaited(flag)
   alignas(128) Word aborted;         // 0, or 1 + the rank that gave up
   char reason[kReasonBytes];         // written by that rank before
   alignas(128) std::uint32_t epoch;  // of this rank when it called reset()
@@ -127,13 +149,31 @@ void Signals::wait(int flag, std::int64_t count) {
   check(flag >= 0 && flag < num_flags_, "wait: flag {} of {} does not exist", flag, num_flags_);
   step();
   Word& word = counter(rank_.rank(), flag, epoch_);
-  wait_for(word, armed(epoch_) + static_cast<Word>(count), options_.timeout, Poison::throws, [&] {
-    const auto name = options_.flag_name ? options_.flag_name(flag) : fmt::format("flag {}", flag);
-    return WaitReport{name, rank_.rank(), count, ahead(relaxed_load(word), armed(epoch_)), Nanos{0}};
+  wait_for(word, armed(epoch_) + static_cast<Word>(count), flag, options_.timeout, Poison::throws, [&] {
+    return WaitReport{name_of(flag), rank_.rank(), count, ahead(relaxed_load(word), armed(epoch_)), Nanos{0}};
   });
 }
 
-void Signals::wait_for(Word& word, Word target, Nanos timeout, Poison poison,
+std::string Signals::name_of(int flag) const {
+  if (flag >= num_flags_) return fmt::format("arrival of rank {}", flag - num_flags_);
+  return options_.flag_name ? options_.flag_name(flag) : fmt::format("flag {}", flag);
+}
+
+// Who misses a raise is not always the first to give up: the others may wait for that rank.
+std::string Signals::what_others_await() const {
+  constexpr int kMost = 8;
+  std::string text;
+  int listed = 0;
+  for (int peer = 0; peer < rank_.num_ranks() && listed < kMost; ++peer) {
+    const Word awaits = relaxed_load(control(peer).awaits);
+    if (peer == rank_.rank() || awaits == 0) continue;
+    text +=
+        fmt::format("{} rank {} waits for {}", listed++ == 0 ? ";" : ",", peer, name_of(static_cast<int>(awaits) - 1));
+  }
+  return text;
+}
+
+void Signals::wait_for(Word& word, Word target, int flag, Nanos timeout, Poison poison,
                        const std::function<WaitReport()>& report) {
   // acquires: what release_add() and release_store() of the raises published; acquire, system scope.
   const auto reached = [&] { return ahead(acquire_load(word), target) >= 0; };
@@ -150,13 +190,16 @@ void Signals::wait_for(Word& word, Word target, Nanos timeout, Poison poison,
   const auto give_up = [&](const std::string& why) {
     auto missed = report();
     missed.since = Nanos{static_cast<double>(std::chrono::nanoseconds(Clock::now() - begin).count())};
-    abort(missed.text() + why);
+    const auto text = missed.text() + why + what_others_await();
+    abort(text);
     if (poison == Poison::throws) throw_aborted();
-    fail(ErrorKind::timeout, "{}", missed.text() + why);  // the abort word still holds what the reset is for
+    fail(ErrorKind::timeout, "{}", text);  // the abort word still holds what the reset is for
   };
+  Told told(own.awaits, flag);
   const auto deadline = begin + std::chrono::nanoseconds(static_cast<std::int64_t>(timeout.value));
   auto next_look = begin + kLookForPeers;
   while (true) {
+    told.tell();
     ordered_add(own.sleepers, 1);
     const Bell rings = ordered_load(own.rings);
     const bool done = reached();
@@ -178,7 +221,7 @@ void Signals::wait_for(Word& word, Word target, Nanos timeout, Poison poison,
 }
 
 WaitReport Signals::missing(const char* meeting, int source) const {
-  return {fmt::format("{}, arrival of rank {}", meeting, source), rank_.rank(), 1, 0, Nanos{0}};
+  return {fmt::format("{}, {}", meeting, name_of(num_flags_ + source)), rank_.rank(), 1, 0, Nanos{0}};
 }
 
 void Signals::barrier(const char* name) {
@@ -191,8 +234,8 @@ void Signals::barrier(const char* name) {
   }
   ++num_barriers_;
   for (int source = 0; source < rank_.num_ranks(); ++source) {
-    wait_for(arrival(rank_.rank(), source), options_.first_arrival + num_barriers_, barrier_timeout(), Poison::throws,
-             [&] { return missing(name, source); });
+    wait_for(arrival(rank_.rank(), source), options_.first_arrival + num_barriers_, num_flags_ + source,
+             barrier_timeout(), Poison::throws, [&] { return missing(name, source); });
   }
 }
 
@@ -260,7 +303,7 @@ void Signals::meet_for_reset(Word phase) {
     ring(control(peer));
   }
   for (int source = 0; source < rank_.num_ranks(); ++source) {
-    wait_for(resetting(rank_.rank(), source), target, barrier_timeout(), Poison::ignored,
+    wait_for(resetting(rank_.rank(), source), target, num_flags_ + source, barrier_timeout(), Poison::ignored,
              [&] { return missing("reset", source); });
   }
 }

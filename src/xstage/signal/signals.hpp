@@ -17,9 +17,9 @@
 // banks by parity of the epoch: after the closing barrier of an epoch nobody touches its bank until the epoch after
 // next, so the owner re-arms it then. docs/protocol.md lists every flag.
 //
-// Every wait is bounded. On expiry, or when a peer's process is gone, the waiter explains itself (WaitReport), sets
-// every rank's abort word and throws; every other wait polls that word and throws the same report. From then on the
-// flags are poisoned: every call throws that report, until all ranks reset().
+// Every wait is bounded. On expiry, or when a peer's process is gone, the waiter explains itself (WaitReport, and what
+// the others wait for), sets every rank's abort word and throws; every other wait polls that word and throws the same
+// report. From then on the flags are poisoned: every call throws that report, until all ranks reset().
 
 namespace xs {
 
@@ -97,7 +97,11 @@ class Signals {
   // Longer, so that the rank that misses a raise explains itself before those who wait for that rank.
   Nanos barrier_timeout() const { return options_.timeout * 1.25; }
   enum class Poison { throws, ignored };
-  void wait_for(Word& word, Word target, Nanos timeout, Poison poison, const std::function<WaitReport()>& report);
+  // `flag`: of `word`; behind the flags come the arrivals of ranks.
+  void wait_for(Word& word, Word target, int flag, Nanos timeout, Poison poison,
+                const std::function<WaitReport()>& report);
+  std::string name_of(int flag) const;
+  std::string what_others_await() const;
   void throw_if_aborted() const;
   [[noreturn]] void throw_aborted() const;
 
