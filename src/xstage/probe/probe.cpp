@@ -19,18 +19,21 @@ struct Scale {
   Nanos drain_time;  // of so much
 };
 
-// Doubles a burst into the empty port until twice in a row it issues as long as the port drains for the most part: once
-// may be a thread that was held up.
+// Of a burst of so many bytes per worker into the empty port.
+BurstTimes times_of(const ProbeTarget& target, int workers, double bytes) {
+  return target.run({workers, Bytes{std::ceil(bytes)}, Cycles{0}, 1, Completion::remote_visible});
+}
+
+// It issues as long as the port drains for the most part.
+bool stalls(const BurstTimes& of) { return of.issue > (of.issue + of.done) * 0.6; }
+
+// Doubles a burst into the empty port until twice in a row it stalls: once may be a thread that was held up.
 Scale search_scale(const ProbeTarget& target, int workers) {
   constexpr double kLeast = 65536, kMost = 1 << 30;  // of one worker's burst
-  const auto times_of = [&](double bytes) {
-    return target.run({workers, Bytes{bytes}, Cycles{0}, 1, Completion::remote_visible});
-  };
-  const auto stalls = [](const BurstTimes& of) { return of.issue > (of.issue + of.done) * 0.6; };
-  auto before = times_of(kLeast / 2), times = before;
+  auto before = times_of(target, workers, kLeast / 2), times = before;
   double bytes = kLeast;
   for (;; bytes *= 2, before = times) {
-    times = times_of(bytes);
+    times = times_of(target, workers, bytes);
     if ((stalls(before) && stalls(times)) || bytes == kMost) break;
   }
   // The second half shows the drain without the latency, and the drain shows how much the rest of the burst found.
@@ -41,11 +44,19 @@ Scale search_scale(const ProbeTarget& target, int workers) {
   return {left, left / drain};
 }
 
-// The middle of three: a search that something disturbed finds far too little or too much.
+// The middle of three, searched again if bursts of half and of four times of it deny it: what disturbs a search makes
+// it find far too little or too much.
 Scale find_scale(const ProbeTarget& target, int workers) {
+  constexpr int kTries = 4;
   std::array<Scale, 3> found;
-  for (auto& scale : found) scale = search_scale(target, workers);
-  std::ranges::sort(found, {}, [](const Scale& scale) { return scale.capacity.value; });
+  for (int i = 0; i < kTries; ++i) {
+    for (auto& scale : found) scale = search_scale(target, workers);
+    std::ranges::sort(found, {}, [](const Scale& scale) { return scale.capacity.value; });
+    const auto with = [&](double parts) {
+      return times_of(target, workers, found[1].capacity.value * parts / workers);
+    };
+    if (!stalls(with(0.5)) && stalls(with(4))) break;
+  }
   return found[1];
 }
 
