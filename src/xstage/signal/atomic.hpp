@@ -3,12 +3,12 @@
 #include <atomic>
 #include <cstdint>
 
+#include "xstage/signal/flag_word.hpp"
+
 // The only place that names a memory order. Words lie in symmetric memory; scope: every thread of every rank that maps
 // it. Orderings stand on the operations, never on fences, because ThreadSanitizer does not see fences.
 
 namespace xs {
-
-using Word = std::uint64_t;
 
 // Pairs with acquire_load: what the caller wrote (and acquired) before is visible to who reads the result.
 inline void release_add(Word& word, Word amount) { std::atomic_ref(word).fetch_add(amount, std::memory_order_release); }

@@ -25,11 +25,6 @@ constexpr std::size_t kTermsBytes = 2048;
 // How often a sleeping waiter looks whether its peers are still there.
 constexpr auto kLookForPeers = std::chrono::milliseconds(20);
 
-// How far `word` is past `target`; negative: not reached. Signed, so that a wrap of the epoch does not matter.
-std::int64_t ahead(Word word, Word target) { return static_cast<std::int64_t>(word - target); }
-
-Word armed(std::uint32_t epoch) { return Word{epoch} << 32; }
-
 // Sleeps until `bell` differs from `seen`, a ring, or `timeout`; may return for no reason.
 void sleep_on(Bell& bell, Bell seen, std::chrono::nanoseconds timeout) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
@@ -103,7 +98,7 @@ Word* Signals::words(int rank) const {
 }
 
 Word& Signals::counter(int rank, int flag, std::uint32_t epoch) const {
-  return words(rank)[(epoch % 2) * static_cast<std::size_t>(num_flags_) + static_cast<std::size_t>(flag)];
+  return words(rank)[counter_index(num_flags_, flag, epoch)];
 }
 
 Word& Signals::arrival(int rank, int source) const {
