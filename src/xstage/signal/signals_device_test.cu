@@ -14,6 +14,7 @@
 
 #include "xstage/mem/cuda_check.hpp"
 #include "xstage/mem/gpu.hpp"
+#include "xstage/mem/residency.hpp"
 #include "xstage/signal/exchange_kernels.cuh"
 #include "xstage/signal/gpu_signals.hpp"
 
@@ -59,8 +60,10 @@ class Fixture {
     return p;
   }
 
-  // One cooperative grid: all ranks are resident, or CUDA refuses.
+  // One cooperative grid: all ranks are resident, or it is refused.
   void launch(ExchangeParams& p, cudaStream_t stream = nullptr) const {
+    xs::require_resident(
+        xs::residency_of(0, reinterpret_cast<void*>(exchange), "exchange", num_ranks_ * num_blocks_, kThreads, 0));
     void* arguments[] = {&p};
     xs::check_cuda(cudaLaunchCooperativeKernel(reinterpret_cast<void*>(exchange), dim3(num_ranks_ * num_blocks_),
                                                dim3(kThreads), arguments, 0, stream),
@@ -289,6 +292,17 @@ void run_faults(bool small) {
     Fixture fixture(4, 2, {});
     fixture.launch_reversed(fixture.params(small ? 5 : 1000));
     return verdict(fixture, small ? 6 : 1001, 4);
+  });
+  check_case("a grid that cannot be resident is refused with numbers", [&]() -> std::string {
+    Fixture fixture(8, 1000, {});
+    auto p = fixture.params(1);
+    try {
+      fixture.launch(p);
+      return "launched";
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      return text.find("8000 blocks of 128 threads") != std::string::npos ? "" : text;
+    }
   });
   check_case("squatters on half of the SMs", [&]() -> std::string {
     cudaDeviceProp device{};
