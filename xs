@@ -134,7 +134,7 @@ build() {  # build PRESET [TARGET]
   must "build $preset" "$log" cmake --build --preset "$preset" -j "$jobs" --target "$target"
   if [[ $preset == cuda ]]; then
     rm -rf build/carry
-    must "gather build/carry" "$log" cmake --install build/cuda --prefix build/carry
+    must "gather build/carry" "$log" cmake --install build/cuda --prefix build/carry --strip
   fi
 }
 

@@ -3,8 +3,11 @@
 get_property(programs GLOBAL PROPERTY XS_DEVICE_PROGRAMS)
 list(APPEND programs xstage)
 foreach(program ${programs})
-  # RPATH, not RUNPATH, which would not hold for the libraries that a library needs.
-  target_link_options(${program} PRIVATE -static-libstdc++ -static-libgcc -Wl,--disable-new-dtags)
+  target_link_options(${program} PRIVATE -static-libstdc++ -static-libgcc
+    # oneDNN brings a libstdc++ of its own; without this it would call half of ours.
+    -Wl,--exclude-libs,libstdc++.a
+    # RPATH, not RUNPATH, which would not hold for the libraries that a library needs.
+    -Wl,--disable-new-dtags)
 endforeach()
 set_target_properties(${programs} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
 
