@@ -31,7 +31,7 @@ usage: ./xs COMMAND [--no-install]
   demo                          build, fit measured ports, run a MoE layer in two orders, predict it
   test [PRESET] [-- ARGUMENT…]  build, then run the tests; what follows -- goes to ctest
   build [PRESET]                configure and build in build/PRESET; the log is build/PRESET.log. Preset cuda also fills
-                                build/carry: its bin and lib run on any machine with glibc and an NVIDIA driver
+                                build/carry, which runs wherever there is glibc 2.36 and an NVIDIA driver
   fuzz [SECONDS]                build the fuzz programs, run each for its share of SECONDS (60 if not given)
   format [--check]              format the C++ sources, or only say which ones are not
   tree                          check the rules of the tree (tools/check_tree)
