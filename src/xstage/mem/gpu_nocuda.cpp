@@ -13,6 +13,7 @@ namespace {
 }  // namespace
 
 std::vector<GpuInfo> find_gpus() { none(); }
+CudaVersions cuda_versions() { none(); }
 
 // Never made: the only constructor throws.
 GpuMemory::GpuMemory(int, GpuPlace, std::size_t) { none(); }
