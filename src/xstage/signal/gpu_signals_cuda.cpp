@@ -62,9 +62,8 @@ DeviceControl GpuSignals::read_control(int rank) const {
 
 std::string GpuSignals::name_of(const DeviceControl& report) const {
   const auto flag = static_cast<int>(report.flag);
-  if (flag < num_flags_) return options_.flag_name ? options_.flag_name(flag) : fmt::format("flag {}", flag);
   if (flag == num_flags_ + num_ranks_) return "closing barrier, blocks of the rank itself";
-  return fmt::format("closing barrier, arrival of rank {}", flag - num_flags_);
+  return (flag < num_flags_ ? "" : "closing barrier, ") + name_of_flag(options_.flag_name, num_flags_, flag);
 }
 
 void GpuSignals::check() {
@@ -88,7 +87,8 @@ std::uint32_t GpuSignals::epoch(int rank) const { return static_cast<std::uint32
 void GpuSignals::reset() {
   std::uint32_t latest = epoch(0);
   for (int rank = 1; rank < num_ranks_; ++rank) {
-    if (static_cast<std::int32_t>(epoch(rank) - latest) > 0) latest = epoch(rank);
+    const std::uint32_t other = epoch(rank);
+    if (static_cast<std::int32_t>(other - latest) > 0) latest = other;
   }
   arm(latest + 1);
   poison_.clear();

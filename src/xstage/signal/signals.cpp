@@ -71,6 +71,11 @@ std::string WaitReport::text() const {
                      seen);
 }
 
+std::string name_of_flag(const std::function<std::string(int flag)>& names, int num_flags, int flag) {
+  if (flag >= num_flags) return fmt::format("arrival of rank {}", flag - num_flags);
+  return names ? names(flag) : fmt::format("flag {}", flag);
+}
+
 // Region: Control | two banks of counters | a word per source rank for barriers, and one for resets.
 RegionId Signals::reserve(Layout& layout, int num_flags, int num_ranks) {
   const auto words = 2 * (static_cast<std::size_t>(num_flags) + static_cast<std::size_t>(num_ranks));
@@ -149,10 +154,7 @@ void Signals::wait(int flag, std::int64_t count) {
   });
 }
 
-std::string Signals::name_of(int flag) const {
-  if (flag >= num_flags_) return fmt::format("arrival of rank {}", flag - num_flags_);
-  return options_.flag_name ? options_.flag_name(flag) : fmt::format("flag {}", flag);
-}
+std::string Signals::name_of(int flag) const { return name_of_flag(options_.flag_name, num_flags_, flag); }
 
 // Who misses a raise is not always the first to give up: the others may wait for that rank.
 std::string Signals::what_others_await() const {

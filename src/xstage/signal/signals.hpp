@@ -41,6 +41,10 @@ struct WaitReport {
   std::string text() const;
 };
 
+// What a report calls a flag: `names` says, or its number does; behind the flags come the arrivals of ranks at a
+// meeting.
+std::string name_of_flag(const std::function<std::string(int flag)>& names, int num_flags, int flag);
+
 // What all ranks must have alike before they touch each other's memory: a shape, a dtype, a capacity.
 struct Term {
   std::string name;
