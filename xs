@@ -30,7 +30,8 @@ usage: ./xs COMMAND [--no-install]
 
   demo                          build, fit measured ports, run a MoE layer in two orders, predict it
   test [PRESET] [-- ARGUMENT…]  build, then run the tests; what follows -- goes to ctest
-  build [PRESET]                configure and build in build/PRESET; the log is build/PRESET.log
+  build [PRESET]                configure and build in build/PRESET; the log is build/PRESET.log. Preset cuda also fills
+                                build/carry, which runs wherever there is glibc 2.36 and an NVIDIA driver
   fuzz [SECONDS]                build the fuzz programs, run each for its share of SECONDS (60 if not given)
   format [--check]              format the C++ sources, or only say which ones are not
   tree                          check the rules of the tree (tools/check_tree)
@@ -131,6 +132,10 @@ build() {  # build PRESET [TARGET]
     die 3 "no apt-get here, so I install nothing. Needed (Debian names):" "$build_packages"
   fi
   must "build $preset" "$log" cmake --build --preset "$preset" -j "$jobs" --target "$target"
+  if [[ $preset == cuda ]]; then
+    rm -rf build/carry
+    must "gather build/carry" "$log" cmake --install build/cuda --prefix build/carry --strip
+  fi
 }
 
 # Each finished test is one line of ctest's: "3/9 Test #3: name ....   Passed    0.01 sec". Whatever is neither

@@ -1,11 +1,11 @@
 // plan: which order, on which machine, for what gain.
 
-#include <fstream>
 #include <limits>
 #include <memory>
 
 #include "xstage/cli/moe_options.hpp"
 #include "xstage/core/json.hpp"
+#include "xstage/mem/host_facts.hpp"
 #include "xstage/report/table.hpp"
 #include "xstage/sim/planner.hpp"
 
@@ -28,26 +28,10 @@ struct PlanOptions {
   bool json = false;
 };
 
-// "NVIDIA H200" of the first GPU that the driver knows; empty without one.
-std::string local_gpu() {
-  const std::filesystem::path folder = "/proc/driver/nvidia/gpus";
-  std::error_code none;
-  for (const auto& gpu : std::filesystem::directory_iterator(folder, none)) {
-    std::ifstream information(gpu.path() / "information");
-    constexpr std::string_view kModel = "Model:";
-    for (std::string line; std::getline(information, line);) {
-      if (!line.starts_with(kModel)) continue;
-      const auto name = line.find_first_not_of(" \t", kModel.size());
-      return name == std::string::npos ? "" : line.substr(name);
-    }
-  }
-  return "";
-}
-
 // The named profile, else the one of this machine's GPU that has the link.
 Machine machine_of(const PlanOptions& options) {
   if (!options.machine.empty()) return load_machine(options.machine);
-  const auto gpu = local_gpu();
+  const auto gpu = name_of_a_gpu();
   const auto name = profile_of_gpu(gpu, options.dst);
   if (!name.empty()) return load_machine(name);
   fail(ErrorKind::usage,

@@ -18,7 +18,7 @@ struct ProbeCommandOptions {
   double drain_gbs = 1, latency_us = 0;
   std::int64_t capacity_bytes = 4 << 20;
   std::vector<int> workers = {1};
-  int repeats = 7;
+  int repeats = 11;
   bool fit = false, json = false;
 };
 
@@ -103,9 +103,7 @@ Json to_json(const Recovered& found, const ProbeCommandOptions& options) {
 
 void probe(const ProbeCommandOptions& options) {
   require(options.backend == "cpu" || options.backend == "cuda", "--backend {}: expected cpu or cuda", options.backend);
-  if (options.backend == "cuda") {
-    fail(ErrorKind::unavailable, "--backend cuda: this build measures ports of the host only; use --backend cpu");
-  }
+  if (options.backend == "cuda") fail(ErrorKind::unavailable, "--backend cuda: {}", gpu_probe_obstacle());
   require_writable({options.output});
   const auto target = host_target(
       {{options.drain_gbs}, static_cast<std::size_t>(options.capacity_bytes), Nanos{options.latency_us * 1e3}});
@@ -131,6 +129,8 @@ void probe(const ProbeCommandOptions& options) {
 }
 
 }  // namespace
+
+std::string gpu_probe_obstacle() { return "this build measures ports of the host only; use --backend cpu"; }
 
 void add_probe(CLI::App& app) {
   auto* command = app.add_subcommand("probe", "Bursts and gaps on a port, measured: what fit reads");

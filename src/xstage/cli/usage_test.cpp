@@ -21,7 +21,7 @@ TEST_F(Usage, EveryCommandHasHelpThatNamesItsOptions) {
     const auto out = expect_done(command + Arguments{"--help"});
     for (const auto& word : words) EXPECT_NE(out.find(word), std::string::npos) << out << "lacks " << word;
   };
-  help({}, {"probe", "fit", "predict", "plan", "simulate", "run", "check", "list", "--config", "Exit codes"});
+  help({}, {"probe", "fit", "predict", "plan", "simulate", "run", "check", "list", "doctor", "--config", "Exit codes"});
   help({"probe"}, {"--backend", "--drain-gbs", "--capacity-bytes", "--latency-us", "--workers", "--fit", "--json"});
   help({"fit"}, {"xstage fit", "samples", "--output", "--machine", "--json"});
   help({"predict"}, {"xstage predict", "--workers", "--bytes", "--gap-cycles", "--bursts", "--samples", "--json"});
@@ -39,11 +39,12 @@ TEST_F(Usage, EveryCommandHasHelpThatNamesItsOptions) {
   help({"run", "moe"}, {"--hidden-states", "--topk-idx", "--topk-weights", "--input-dtype", "--workers", "--ranks-as",
                         "--timeout-s", "--output"});
   help({"check"}, {"xstage check", "schedule", "--protocols", "--json"});
+  help({"doctor"}, {"xstage doctor", "--json"});
   help({"list"}, {"xstage list", "models, routings, schedules or machines", "--json"});
 }
 
 TEST_F(Usage, MissingOrUnknownCommandListsTheCommands) {
-  const std::string commands = "probe, fit, predict, plan, simulate, run, check, list";
+  const std::string commands = "probe, fit, predict, plan, simulate, run, check, list, doctor";
   expect_refused({}, {"xstage: ", commands, "found nothing", "xstage --help"});
   expect_refused({"fitt"}, {commands, "found \"fitt\""});
   for (const char* command : {"run", "simulate"}) {

@@ -19,10 +19,23 @@ struct GpuInfo {
   GigaHertz clock;  // the highest of an SM
   std::size_t memory_bytes;
   std::string pci_bus;
+  int copy_engines;
+  bool cooperative_launch;
+  // Memory mapped by hand (cuMemMap): at all, shared through file descriptors, shared through handles that are good on
+  // every machine of an NVLink fabric. The last needs a fabric manager too, which only an allocation can tell.
+  bool virtual_memory, posix_handles, fabric_handles;
+  std::vector<bool> reaches;  // by device number: whether its kernels can be given the memory of that GPU
 };
 
 // All that CUDA sees, by device number. Throws Error(unavailable), one sentence, when it sees none.
 std::vector<GpuInfo> find_gpus();
+
+// As CUDA counts: 13000 is 13.0.
+struct CudaVersions {
+  int runtime;  // in this program
+  int driver;   // the newest that the driver takes; 0 without a driver
+};
+CudaVersions cuda_versions();
 
 // Where a buffer lies, as kernels of `device` see it.
 enum class GpuPlace {

@@ -1,25 +1,68 @@
+#include "xstage/mem/gpu.hpp"
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
 #include <utility>
 
 #include "xstage/core/error.hpp"
 #include "xstage/mem/cuda_check.hpp"
-#include "xstage/mem/gpu.hpp"
 
 namespace xs {
+namespace {
+
+// For what the runtime does not tell. The driver's function is looked up, because a program that is linked to libcuda
+// starts only where there is a driver.
+PFN_cuDeviceGetAttribute_v2000 attribute_function() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  check_cuda(cudaGetDriverEntryPointByVersion("cuDeviceGetAttribute", &function, 12000, cudaEnableDefault, &found),
+             "looking up cuDeviceGetAttribute");
+  check(found == cudaDriverEntryPointSuccess, "the driver has no cuDeviceGetAttribute");
+  return reinterpret_cast<PFN_cuDeviceGetAttribute_v2000>(function);
+}
+
+std::vector<bool> reached_from(int device, int num_devices) {
+  std::vector<bool> reaches;
+  for (int peer = 0; peer < num_devices; ++peer) {
+    int can = 1;
+    if (peer != device) check_cuda(cudaDeviceCanAccessPeer(&can, device, peer), "access between GPUs");
+    reaches.push_back(can != 0);
+  }
+  return reaches;
+}
+
+}  // namespace
 
 std::vector<GpuInfo> find_gpus() {
   int count = 0;
   check_cuda(cudaGetDeviceCount(&count), "no GPU here");
+  const auto attribute_of = attribute_function();
   std::vector<GpuInfo> gpus;
   for (int device = 0; device < count; ++device) {
     cudaDeviceProp of{};
     check_cuda(cudaGetDeviceProperties(&of, device), "properties of a GPU");
+    const auto has = [&](CUdevice_attribute attribute) {
+      int value = 0;
+      return attribute_of(&value, attribute, device) == CUDA_SUCCESS && value != 0;  // an older driver may not know it
+    };
     int clock_khz = 0;
     check_cuda(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, device), "clock of a GPU");
     gpus.push_back({device, of.name, of.major, of.minor, of.multiProcessorCount, GigaHertz{clock_khz * 1e-6},
-                    of.totalGlobalMem,
-                    fmt::format("{:04x}:{:02x}:{:02x}", of.pciDomainID, of.pciBusID, of.pciDeviceID)});
+                    of.totalGlobalMem, fmt::format("{:04x}:{:02x}:{:02x}", of.pciDomainID, of.pciBusID, of.pciDeviceID),
+                    of.asyncEngineCount, of.cooperativeLaunch != 0,
+                    has(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED),
+                    has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
+                    has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED), reached_from(device, count)});
   }
   return gpus;
+}
+
+CudaVersions cuda_versions() {
+  CudaVersions versions{};
+  check_cuda(cudaRuntimeGetVersion(&versions.runtime), "version of the CUDA runtime");
+  check_cuda(cudaDriverGetVersion(&versions.driver), "version of the driver");
+  return versions;
 }
 
 GpuMemory::GpuMemory(int device, GpuPlace place, std::size_t bytes)

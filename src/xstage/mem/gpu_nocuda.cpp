@@ -2,6 +2,7 @@
 
 #include "xstage/core/error.hpp"
 #include "xstage/mem/gpu.hpp"
+#include "xstage/mem/residency.hpp"
 
 namespace xs {
 namespace {
@@ -13,6 +14,8 @@ namespace {
 }  // namespace
 
 std::vector<GpuInfo> find_gpus() { none(); }
+CudaVersions cuda_versions() { none(); }
+Residency residency_of(int, const void*, std::string, int, int, std::size_t) { none(); }
 
 // Never made: the only constructor throws.
 GpuMemory::GpuMemory(int, GpuPlace, std::size_t) { none(); }

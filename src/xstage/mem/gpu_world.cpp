@@ -57,19 +57,4 @@ void GpuWorld::write(int rank, RegionId region, std::size_t offset, std::span<co
   copy(place(rank, region, offset, source.size()), source.data(), source.size());
 }
 
-void require_resident(int num_ranks, int blocks_per_rank, const GpuResidency& found) {
-  require(num_ranks >= 1 && blocks_per_rank >= 1, "a grid needs ranks with blocks, found {} ranks of {} blocks",
-          num_ranks, blocks_per_rank);
-  require(found.blocks_per_sm >= 1,
-          "no SM holds a block of this kernel; it needs fewer threads, registers or less shared memory");
-  const std::int64_t wanted = std::int64_t{num_ranks} * blocks_per_rank;
-  const std::int64_t most = std::int64_t{found.blocks_per_sm} * found.num_sms;
-  require(
-      wanted <= most,
-      "{} ranks of {} blocks are {} blocks, and {} SMs hold {} of this kernel at once ({} each); at most {} blocks a "
-      "rank, or {} ranks",
-      num_ranks, blocks_per_rank, wanted, found.num_sms, most, found.blocks_per_sm, most / num_ranks,
-      most / blocks_per_rank);
-}
-
 }  // namespace xs

@@ -47,16 +47,4 @@ class GpuWorld {
   GpuMemory table_;  // parts_, for kernels
 };
 
-// How many blocks of one kernel fit at once.
-struct GpuResidency {
-  int blocks_per_sm;
-  int num_sms;  // that this process may use
-};
-// `kernel` is what cudaLaunchKernel takes.
-GpuResidency find_residency(int device, const void* kernel, int threads, std::size_t shared_bytes);
-
-// Throws Error(usage) with all numbers unless every block of every rank can be resident at once: ranks wait for each
-// other inside the kernel, so one that cannot start would never be reached. What other kernels occupy is not seen.
-void require_resident(int num_ranks, int blocks_per_rank, const GpuResidency& found);
-
 }  // namespace xs

@@ -6,8 +6,4 @@ namespace xs {
 // Never called: no GpuWorld is made without GpuMemory.
 void GpuWorld::copy(void*, const void*, std::size_t) const { check(false, "a world of GPUs without CUDA"); }
 
-GpuResidency find_residency(int, const void*, int, std::size_t) {
-  fail(ErrorKind::unavailable, "this build has no CUDA; `./xs build cuda` makes one that has");
-}
-
 }  // namespace xs

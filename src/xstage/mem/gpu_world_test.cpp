@@ -29,23 +29,6 @@ TEST(DeviceRank, ReachesAPeersRegionThroughTheTable) {
   EXPECT_EQ(memory[2][layout.offset(second)], std::byte{7});
 }
 
-TEST(Residency, AGridThatFitsExactlyIsTaken) {
-  EXPECT_NO_THROW(require_resident(4, 33, {1, 132}));
-  EXPECT_NO_THROW(require_resident(8, 33, {2, 132}));
-}
-
-TEST(Residency, AGridThatCannotBeResidentIsRefusedWithItsNumbers) {
-  expect_usage_error(
-      [] {
-        require_resident(4, 34, {1, 132});
-      },
-      {"4 ranks of 34 blocks", "136 blocks", "132 SMs hold 132", "1 each", "33 blocks a rank", "3 ranks"});
-  expect_usage_error([] { require_resident(2, 1, {0, 132}); }, {"no SM holds a block"});
-  expect_usage_error([] { require_resident(0, 1, {1, 132}); }, {"0 ranks"});
-  // No overflow on the way to the refusal.
-  expect_usage_error([] { require_resident(1 << 20, 1 << 20, {1, 132}); }, {"1099511627776 blocks"});
-}
-
 // Runs with and without CUDA in the build, with and without a GPU in the machine.
 TEST(GpuWorld, EitherHoldsAZeroedPartPerRankOrSaysWhyNot) {
   Layout layout;

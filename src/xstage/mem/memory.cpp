@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "xstage/core/error.hpp"
+#include "xstage/mem/host_facts.hpp"
 
 namespace xs {
 namespace {
@@ -65,17 +65,12 @@ Memory::~Memory() {
 Memory Memory::of_process(std::size_t bytes) { return {bytes, -1, {}}; }
 
 Memory Memory::of_processes(std::size_t bytes) {
-  struct statvfs shm {};
-  if (::statvfs("/dev/shm", &shm) != 0) {
-    fail(ErrorKind::unavailable, "processes share memory through /dev/shm, which is not there: {}",
-         std::strerror(errno));
-  }
-  const auto too_much = [&](std::uint64_t available) {
-    fail(ErrorKind::unavailable, "{} bytes of shared memory are needed, /dev/shm has {} left; {}", bytes, available,
-         kMoreSharedMemory);
+  const auto shm = shared_space();
+  const auto too_much = [&] {
+    fail(ErrorKind::unavailable, "{} bytes of shared memory are needed, /dev/shm has {} left; {}", bytes,
+         shm.free_bytes, kMoreSharedMemory);
   };
-  const std::uint64_t available = std::uint64_t{shm.f_bavail} * shm.f_bsize;
-  if (shm.f_blocks != 0 && bytes > available) too_much(available);  // no blocks: no limit
+  if (shm.bytes != 0 && bytes > shm.free_bytes) too_much();
 
   const auto name = unguessable_name();
   const int file = ::shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
@@ -83,7 +78,7 @@ Memory Memory::of_processes(std::size_t bytes) {
   ::shm_unlink(name.c_str());
   if (::posix_fallocate(file, 0, static_cast<off_t>(bytes)) != 0) {
     ::close(file);
-    too_much(available);
+    too_much();
   }
   return {bytes, file, fmt::format("/proc/{}/fd/{}", ::getpid(), file)};
 }

@@ -32,7 +32,7 @@ MoeModel find_moe_model(const std::string& name) {
     if (model.name == name) return model;
     names.push_back(model.name);
   }
-  fail(ErrorKind::usage, "model {}: unknown; expected one of {}", name, fmt::join(names, ", "));
+  fail(ErrorKind::usage, "model {}: unknown; expected one of {}", excerpt(name), fmt::join(names, ", "));
 }
 
 MoeShape shrink(const MoeShape& shape, int factor) {

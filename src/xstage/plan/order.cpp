@@ -41,8 +41,8 @@ const KindText& text_of(OrderKind kind) { return *std::ranges::find(kKinds, kind
   std::vector<std::string> forms;
   for (const auto& kind : kKinds) forms.push_back(form(kind));
   fail(ErrorKind::usage,
-       "schedule {}: unknown; expected one of {}, each also with +own-last or +own-first, or a schedule file", text,
-       fmt::join(forms, ", "));
+       "schedule {}: unknown; expected one of {}, each also with +own-last or +own-first, or a schedule file",
+       excerpt(text), fmt::join(forms, ", "));
 }
 
 // What stands before the first `mark`, and behind it if there is one.
@@ -56,8 +56,8 @@ std::int32_t parse_n(const std::string& text, std::string_view number, const Kin
   std::int32_t n = 0;
   const char* last = number.data() + number.size();
   const auto [end, error] = std::from_chars(number.data(), last, n);
-  require(error == std::errc() && end == last && n >= 1, "schedule {}: expected {}:N with N >= 1 {}", text, kind.name,
-          kind.n);
+  require(error == std::errc() && end == last && n >= 1, "schedule {}: expected {}:N with N >= 1 {}", excerpt(text),
+          kind.name, kind.n);
   return n;
 }
 
@@ -111,7 +111,7 @@ std::string to_string(const Order& order) {
 Claim parse_claim(const std::string& text) {
   if (text == "static") return Claim::fixed;
   if (text == "counter") return Claim::counter;
-  fail(ErrorKind::usage, "claim {}: expected static or counter", text);
+  fail(ErrorKind::usage, "claim {}: expected static or counter", excerpt(text));
 }
 
 std::string to_string(Claim claim) { return claim == Claim::fixed ? "static" : "counter"; }

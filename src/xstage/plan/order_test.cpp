@@ -220,5 +220,18 @@ TEST(Order, EveryListedOrderParses) {
   }
 }
 
+// A file may hold megabytes without a comma.
+TEST(Order, AnErrorQuotesTheBeginningOfALongName) {
+  const std::string name = "serial" + std::string(5000, 'x');
+  for (const auto& text : {name, "lag:" + name}) {
+    try {
+      parse_order(text, {});
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_LT(std::string_view(error.what()).size(), 500u);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace xs

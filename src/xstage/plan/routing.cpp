@@ -103,7 +103,7 @@ Routing make_routing(const std::string& name, std::int64_t num_tokens, int num_e
   } else {
     std::string names;
     for (const auto& known : list_routings()) names += (names.empty() ? "" : ", ") + known.name;
-    fail(ErrorKind::usage, "routing {}: unknown; expected one of {}", name, names);
+    fail(ErrorKind::usage, "routing {}: unknown; expected one of {}", excerpt(name), names);
   }
   const RandomKey key{seed, kWeight};
   for (std::size_t token = 0; token < static_cast<std::size_t>(num_tokens); ++token) {

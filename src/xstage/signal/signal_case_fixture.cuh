@@ -9,6 +9,7 @@
 
 #include "xstage/core/random.hpp"
 #include "xstage/mem/cuda_check.hpp"
+#include "xstage/mem/residency.hpp"
 #include "xstage/signal/gpu_signals.hpp"
 #include "xstage/signal/signal_case_kernels.cuh"
 
@@ -106,8 +107,8 @@ class Fixture {
             .wrong = wrong_.data()};
   }
   void start(const Epochs& one, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) const {
-    const auto found = find_residency(0, reinterpret_cast<const void*>(epochs_kernel), kThreads, shared_bytes);
-    require_resident(world_.num_ranks(), blocks_per_rank_, found);
+    require_resident(residency_of(0, reinterpret_cast<const void*>(epochs_kernel), "epochs", num_blocks(), kThreads,
+                                  shared_bytes));
     launch(epochs_kernel, one, num_blocks(), kThreads, shared_bytes, stream);
   }
   // Every rank is `num_epochs` further and found every word.

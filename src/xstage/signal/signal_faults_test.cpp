@@ -98,6 +98,18 @@ TEST_P(SignalFaults, ADroppedRaiseIsATimeoutThatNamesTheFlag) {
                {"rank 1 waited", "arrived[7]", "expected 4, seen 3", "all ranks stopped"});
 }
 
+TEST_P(SignalFaults, AReportSaysWhatTheOthersWaitFor) {
+  auto world = make(3, 2);
+  expect_error(ErrorKind::timeout,
+               [&] {
+                 world.run(short_timeout(1000), [](Rank rank, Signals& signals) {
+                   if (rank.rank() == 0) signals.wait(1, 1);
+                   signals.close_epoch();
+                 });
+               },
+               {"rank 0 waited", "flag 1", "rank 1 waits for arrival of rank 0, rank 2 waits for arrival of rank 0"});
+}
+
 TEST_P(SignalFaults, ALateRankIsWaitedForWithinTheTimeout) {
   auto world = make(3);
   SignalOptions options;

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kReasonBytes = 480;
+constexpr std::size_t kReasonBytes = 992;
 constexpr std::size_t kTermsBytes = 2048;
 
 // How often a sleeping waiter looks whether its peers are still there.
@@ -32,12 +32,34 @@ void sleep_on(Bell& bell, Bell seen, std::chrono::nanoseconds timeout) {
   ::syscall(SYS_futex, &bell, FUTEX_WAIT, seen, &relative, nullptr, 0);
 }
 
+// A flag, and 0 for none, as one word of what a rank waits for. Arrivals at a meeting stand behind the flags.
+Word awaited(int flag) { return static_cast<Word>(flag) + 1; }
+
+// Tells it while a thread waits. One word per rank: whoever waits takes it when it is free, and tries again whenever it
+// wakes.
+class Told {
+ public:
+  Told(Word& word, int flag) : word_(word), flag_(flag) {}
+  Told(const Told&) = delete;
+  Told& operator=(const Told&) = delete;
+  ~Told() {
+    if (mine_) release_store(word_, 0);
+  }
+  void tell() { mine_ = mine_ || claim_once(word_, awaited(flag_)); }
+
+ private:
+  Word& word_;
+  int flag_;
+  bool mine_ = false;
+};
+
 }  // namespace
 
 // At the head of every rank's region.
 struct Signals::Control {
   alignas(128) Bell rings;           // grows with every raise to this rank
   Bell sleepers;                     // threads that sleep on it
+  Word awaits;                       // what one of its threads waits for, for the reports of others: awaited(flag)
   alignas(128) Word aborted;         // 0, or 1 + the rank that gave up
   char reason[kReasonBytes];         // written by that rank before
   alignas(128) std::uint32_t epoch;  // of this rank when it called reset()
@@ -57,7 +79,6 @@ RegionId Signals::reserve(Layout& layout, int num_flags, int num_ranks) {
 Signals::Signals(Rank rank, RegionId region, int num_flags, SignalOptions options)
     : rank_(rank),
       region_(region),
-      num_flags_(num_flags),
       places_{num_flags, rank.num_ranks()},
       options_(std::move(options)),
       faults_(std::make_unique<FaultInjector>(options_.faults, rank.rank())),
@@ -85,7 +106,7 @@ Word& Signals::resetting(int rank, int source) const { return words(rank)[places
 
 // All of this rank's flags: the bank of `epoch`, that of the next, and the barriers' words.
 void Signals::arm(std::uint32_t epoch, void (*put)(Word& word, Word value)) {
-  for (int flag = 0; flag < num_flags_; ++flag) {
+  for (int flag = 0; flag < places_.num_flags; ++flag) {
     for (const auto one : {epoch, epoch + 1}) put(counter(rank_.rank(), flag, one), armed(one));
   }
   for (int source = 0; source < rank_.num_ranks(); ++source) {
@@ -102,7 +123,7 @@ void Signals::ring(Control& target) {
 }
 
 void Signals::raise(int peer, int flag, std::int64_t amount) {
-  check(flag >= 0 && flag < num_flags_, "raise: flag {} of {} does not exist", flag, num_flags_);
+  check(flag >= 0 && flag < places_.num_flags, "raise: flag {} of {} does not exist", flag, places_.num_flags);
   throw_if_aborted();
   step();
   if (faults_->drops_raise()) return;
@@ -117,16 +138,34 @@ void Signals::raise(int peer, int flag, std::int64_t amount) {
 }
 
 void Signals::wait(int flag, std::int64_t count) {
-  check(flag >= 0 && flag < num_flags_, "wait: flag {} of {} does not exist", flag, num_flags_);
+  check(flag >= 0 && flag < places_.num_flags, "wait: flag {} of {} does not exist", flag, places_.num_flags);
   step();
   Word& word = counter(rank_.rank(), flag, epoch_);
-  wait_for(word, armed(epoch_) + static_cast<Word>(count), options_.timeout, Poison::throws, [&] {
-    const auto name = options_.flag_name ? options_.flag_name(flag) : fmt::format("flag {}", flag);
-    return WaitReport{name, rank_.rank(), count, ahead(relaxed_load(word), armed(epoch_)), Nanos{0}};
+  wait_for(word, armed(epoch_) + static_cast<Word>(count), flag, options_.timeout, Poison::throws, [&] {
+    return WaitReport{name_of(flag), rank_.rank(), count, ahead(relaxed_load(word), armed(epoch_)), Nanos{0}};
   });
 }
 
-void Signals::wait_for(Word& word, Word target, Nanos timeout, Poison poison,
+std::string Signals::name_of(int flag) const {
+  if (flag >= places_.num_flags) return fmt::format("arrival of rank {}", flag - places_.num_flags);
+  return options_.flag_name ? options_.flag_name(flag) : fmt::format("flag {}", flag);
+}
+
+// Who misses a raise is not always the first to give up: the others may wait for that rank.
+std::string Signals::what_others_await() const {
+  constexpr int kMost = 8;
+  std::string text;
+  int listed = 0;
+  for (int peer = 0; peer < rank_.num_ranks() && listed < kMost; ++peer) {
+    const Word awaits = relaxed_load(control(peer).awaits);
+    if (peer == rank_.rank() || awaits == 0) continue;
+    text +=
+        fmt::format("{} rank {} waits for {}", listed++ == 0 ? ";" : ",", peer, name_of(static_cast<int>(awaits) - 1));
+  }
+  return text;
+}
+
+void Signals::wait_for(Word& word, Word target, int flag, Nanos timeout, Poison poison,
                        const std::function<WaitReport()>& report) {
   // acquires: what release_add() and release_store() of the raises published; acquire, system scope.
   const auto reached = [&] { return ahead(acquire_load(word), target) >= 0; };
@@ -143,13 +182,16 @@ void Signals::wait_for(Word& word, Word target, Nanos timeout, Poison poison,
   const auto give_up = [&](const std::string& why) {
     auto missed = report();
     missed.since = Nanos{static_cast<double>(std::chrono::nanoseconds(Clock::now() - begin).count())};
-    abort(missed.text() + why);
+    const auto text = missed.text() + why + what_others_await();
+    abort(text);
     if (poison == Poison::throws) throw_aborted();
-    fail(ErrorKind::timeout, "{}", missed.text() + why);  // the abort word still holds what the reset is for
+    fail(ErrorKind::timeout, "{}", text);  // the abort word still holds what the reset is for
   };
+  Told told(own.awaits, flag);
   const auto deadline = begin + std::chrono::nanoseconds(static_cast<std::int64_t>(timeout.value));
   auto next_look = begin + kLookForPeers;
   while (true) {
+    told.tell();
     ordered_add(own.sleepers, 1);
     const Bell rings = ordered_load(own.rings);
     const bool done = reached();
@@ -171,7 +213,7 @@ void Signals::wait_for(Word& word, Word target, Nanos timeout, Poison poison,
 }
 
 WaitReport Signals::missing(const char* meeting, int source) const {
-  return {fmt::format("{}, arrival of rank {}", meeting, source), rank_.rank(), 1, 0, Nanos{0}};
+  return {fmt::format("{}, {}", meeting, name_of(places_.num_flags + source)), rank_.rank(), 1, 0, Nanos{0}};
 }
 
 void Signals::barrier(const char* name) {
@@ -184,8 +226,8 @@ void Signals::barrier(const char* name) {
   }
   ++num_barriers_;
   for (int source = 0; source < rank_.num_ranks(); ++source) {
-    wait_for(arrival(rank_.rank(), source), options_.first_arrival + num_barriers_, barrier_timeout(options_.timeout),
-             Poison::throws, [&] { return missing(name, source); });
+    wait_for(arrival(rank_.rank(), source), options_.first_arrival + num_barriers_, places_.num_flags + source,
+             barrier_timeout(options_.timeout), Poison::throws, [&] { return missing(name, source); });
   }
 }
 
@@ -214,7 +256,7 @@ void Signals::close_epoch() {
   barrier("closing barrier");
   // The bank of the closed epoch is idle on all ranks until the epoch after next, which cannot begin before this rank
   // has passed the next closing barrier: that barrier's release orders these stores before any raise.
-  for (int flag = 0; flag < num_flags_; ++flag) release_store(counter(rank_.rank(), flag, epoch_), armed(epoch_ + 2));
+  for (int flag = 0; flag < places_.num_flags; ++flag) release_store(counter(rank_.rank(), flag, epoch_), armed(epoch_ + 2));
   ++epoch_;
 }
 
@@ -253,7 +295,8 @@ void Signals::meet_for_reset(Word phase) {
     ring(control(peer));
   }
   for (int source = 0; source < rank_.num_ranks(); ++source) {
-    wait_for(resetting(rank_.rank(), source), target, barrier_timeout(options_.timeout), Poison::ignored,
+    wait_for(resetting(rank_.rank(), source), target, places_.num_flags + source, barrier_timeout(options_.timeout),
+             Poison::ignored,
              [&] { return missing("reset", source); });
   }
 }

@@ -18,9 +18,9 @@
 // banks by parity of the epoch: after the closing barrier of an epoch nobody touches its bank until the epoch after
 // next, so the owner re-arms it then. docs/protocol.md lists every flag.
 //
-// Every wait is bounded. On expiry, or when a peer's process is gone, the waiter explains itself (WaitReport), sets
-// every rank's abort word and throws; every other wait polls that word and throws the same report. From then on the
-// flags are poisoned: every call throws that report, until all ranks reset().
+// Every wait is bounded. On expiry, or when a peer's process is gone, the waiter explains itself (WaitReport, and what
+// the others wait for), sets every rank's abort word and throws; every other wait polls that word and throws the same
+// report. From then on the flags are poisoned: every call throws that report, until all ranks reset().
 
 namespace xs {
 
@@ -99,13 +99,16 @@ class Signals {
   void meet_for_reset(Word phase);
   WaitReport missing(const char* meeting, int source) const;
   enum class Poison { throws, ignored };
-  void wait_for(Word& word, Word target, Nanos timeout, Poison poison, const std::function<WaitReport()>& report);
+  // `flag`: of `word`; behind the flags come the arrivals of ranks at a meeting.
+  void wait_for(Word& word, Word target, int flag, Nanos timeout, Poison poison,
+                const std::function<WaitReport()>& report);
+  std::string name_of(int flag) const;
+  std::string what_others_await() const;
   void throw_if_aborted() const;
   [[noreturn]] void throw_aborted() const;
 
   Rank rank_;
   RegionId region_;
-  int num_flags_;
   FlagWords places_;
   SignalOptions options_;
   std::unique_ptr<FaultInjector> faults_;

@@ -196,7 +196,7 @@ void squatter_cases(Table& table, const Settings& settings, int num_sms) {
       fixture.start(fixture.epochs(1), kShared);
     } catch (const std::exception& error) {
       remark = error.what();
-      expect_words(remark, {"4 ranks of " + std::to_string(num_sms / 4 + 1), std::to_string(num_sms) + " SMs"});
+      expect_words(remark, {std::to_string(fixture.num_blocks()) + " blocks", std::to_string(num_sms) + " SMs"});
       return 0;
     }
     throw std::runtime_error("it was not refused");
