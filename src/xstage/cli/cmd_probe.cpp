@@ -18,7 +18,7 @@ struct ProbeCommandOptions {
   double drain_gbs = 1, latency_us = 0;
   std::int64_t capacity_bytes = 4 << 20;
   std::vector<int> workers = {1};
-  int repeats = 7;
+  int repeats = 11;
   bool fit = false, json = false;
 };
 

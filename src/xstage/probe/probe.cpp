@@ -1,6 +1,7 @@
 #include "xstage/probe/probe.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -18,23 +19,21 @@ struct Scale {
   Nanos drain_time;  // of so much
 };
 
-// Doubles a burst into the empty port until twice in a row it issues as long as the port drains for the most part: once
-// may be a thread that was held up. A disturbed run takes longer, so the shortest of three counts here.
-Scale find_scale(const ProbeTarget& target, int workers) {
+// Of a burst of so many bytes per worker into the empty port.
+BurstTimes times_of(const ProbeTarget& target, int workers, double bytes) {
+  return target.run({workers, Bytes{std::ceil(bytes)}, Cycles{0}, 1, Completion::remote_visible});
+}
+
+// It issues as long as the port drains for the most part.
+bool stalls(const BurstTimes& of) { return of.issue > (of.issue + of.done) * 0.6; }
+
+// Doubles a burst into the empty port until twice in a row it stalls: once may be a thread that was held up.
+Scale search_scale(const ProbeTarget& target, int workers) {
   constexpr double kLeast = 65536, kMost = 1 << 30;  // of one worker's burst
-  const auto times_of = [&](double bytes) {
-    BurstTimes shortest{{kNone}, {0}, {0}};
-    for (int i = 0; i < 3; ++i) {
-      const auto times = target.run({workers, Bytes{bytes}, Cycles{0}, 1, Completion::remote_visible});
-      if (times.issue + times.done < shortest.issue + shortest.done) shortest = times;
-    }
-    return shortest;
-  };
-  const auto stalls = [](const BurstTimes& of) { return of.issue > (of.issue + of.done) * 0.6; };
-  auto before = times_of(kLeast / 2), times = before;
+  auto before = times_of(target, workers, kLeast / 2), times = before;
   double bytes = kLeast;
   for (;; bytes *= 2, before = times) {
-    times = times_of(bytes);
+    times = times_of(target, workers, bytes);
     if ((stalls(before) && stalls(times)) || bytes == kMost) break;
   }
   // The second half shows the drain without the latency, and the drain shows how much the rest of the burst found.
@@ -43,6 +42,22 @@ Scale find_scale(const ProbeTarget& target, int workers) {
   const BytesPerNano drain = all * 0.5 / max(half_time, Nanos{1});
   const Bytes left = max(all - drain * (times.issue / target.clock), all * 0.02);
   return {left, left / drain};
+}
+
+// The middle of three, searched again if bursts of half and of four times of it deny it: what disturbs a search makes
+// it find far too little or too much.
+Scale find_scale(const ProbeTarget& target, int workers) {
+  constexpr int kTries = 4;
+  std::array<Scale, 3> found;
+  for (int i = 0; i < kTries; ++i) {
+    for (auto& scale : found) scale = search_scale(target, workers);
+    std::ranges::sort(found, {}, [](const Scale& scale) { return scale.capacity.value; });
+    const auto with = [&](double parts) {
+      return times_of(target, workers, found[1].capacity.value * parts / workers);
+    };
+    if (!stalls(with(0.5)) && stalls(with(4))) break;
+  }
+  return found[1];
 }
 
 // Bursts and gaps around the size from which stalls begin.
