@@ -2,7 +2,6 @@
 
 #include <cooperative_groups.h>
 
-#include "xstage/mem/cuda_check.hpp"
 #include "xstage/probe/probe_staging.cuh"
 #include "xstage/tile/sm_clock.cuh"
 
@@ -55,7 +54,20 @@ __global__ void __launch_bounds__(256, 1) burst_kernel(const __grid_constant__ B
   }
 }
 
+__global__ void clock_kernel(ClockRecord* record) {
+  constexpr std::int64_t kNanos = 2000000;
+  const std::int64_t begin = gpu_nanos(), cycles = sm_cycles();
+  std::int64_t now = begin;
+  while (now - begin < kNanos) now = gpu_nanos();
+  *record = {sm_cycles() - cycles, now - begin};
+}
+
 }  // namespace
+
+void launch_clock(ClockRecord* record, cudaStream_t stream) {
+  clock_kernel<<<1, 1, 0, stream>>>(record);
+  check_cuda(cudaGetLastError(), "starting a clock");
+}
 
 void launch_bursts(const StoreWindows& windows, const BurstPattern& pattern, GigaHertz clock, BurstRecord* records,
                    std::uint32_t* sms, cudaStream_t stream) {
@@ -72,14 +84,7 @@ void launch_bursts(const StoreWindows& windows, const BurstPattern& pattern, Gig
     if constexpr (path.value == StorePath::tensor) {
       params.rows = map_rows(windows.base, windows.window_bytes * windows.workers, windows.copy_bytes);
     }
-    const auto kernel = reinterpret_cast<const void*>(burst_kernel<path.value>);
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBlockBytes),
-               "shared memory of a probe");
-    void* arguments[] = {&params};
-    check_cuda(cudaLaunchCooperativeKernel(kernel, dim3(static_cast<unsigned>(pattern.workers)),
-                                           dim3(static_cast<unsigned>(storing_threads(path.value))), arguments,
-                                           kBlockBytes, stream),
-               "starting bursts");
+    launch_aligned(burst_kernel<path.value>, params, pattern.workers, storing_threads(path.value), stream);
   });
 }
 

@@ -37,4 +37,11 @@ struct BurstRecord {  // SM cycles; up to 2 s
 void launch_bursts(const StoreWindows& windows, const BurstPattern& pattern, GigaHertz clock, BurstRecord* records,
                    std::uint32_t* sms, cudaStream_t stream);
 
+struct ClockRecord {
+  std::int64_t cycles, nanos;
+};
+
+// One SM's cycles and the GPU's time over two milliseconds.
+void launch_clock(ClockRecord* record, cudaStream_t stream);
+
 }  // namespace xs

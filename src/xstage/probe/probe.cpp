@@ -12,6 +12,7 @@ namespace xs {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::infinity();
+constexpr Bytes kUnfilled{131072};  // a worker's part of a port that its workers never fill, to choose patterns by
 
 // About what a port holds and drains: enough to choose patterns.
 struct Scale {
@@ -19,9 +20,13 @@ struct Scale {
   Nanos drain_time;  // of so much
 };
 
+Bytes whole_grains(const ProbeTarget& target, double bytes) {
+  return target.grain * std::ceil(bytes / target.grain.value);
+}
+
 // Of a burst of so many bytes per worker into the empty port.
 BurstTimes times_of(const ProbeTarget& target, int workers, double bytes) {
-  return target.run({workers, Bytes{std::ceil(bytes)}, Cycles{0}, 1, Completion::remote_visible});
+  return target.run({workers, whole_grains(target, bytes), Cycles{0}, 1, Completion::remote_visible});
 }
 
 // It issues as long as the port drains for the most part.
@@ -31,6 +36,7 @@ bool stalls(const BurstTimes& of) { return of.issue > (of.issue + of.done) * 0.6
 Scale search_scale(const ProbeTarget& target, int workers) {
   constexpr double kLeast = 65536, kMost = 1 << 30;  // of one worker's burst
   auto before = times_of(target, workers, kLeast / 2), times = before;
+  const double first_rate = kLeast / 2 / before.issue.value;
   double bytes = kLeast;
   for (;; bytes *= 2, before = times) {
     times = times_of(target, workers, bytes);
@@ -40,6 +46,9 @@ Scale search_scale(const ProbeTarget& target, int workers) {
   const Bytes all = Bytes{bytes} * workers;
   const Nanos half_time = (times.issue + times.done - before.issue - before.done) / target.clock;
   const BytesPerNano drain = all * 0.5 / max(half_time, Nanos{1});
+  // Workers so few that they never fill the port issue the second half about as fast as the first bytes.
+  const double half_rate = bytes / 2 / max(times.issue - before.issue, Cycles{1}).value;
+  if (half_rate > 0.6 * first_rate) return {kUnfilled * workers, kUnfilled * workers / drain};
   const Bytes left = max(all - drain * (times.issue / target.clock), all * 0.02);
   return {left, left / drain};
 }
@@ -61,9 +70,9 @@ Scale find_scale(const ProbeTarget& target, int workers) {
 }
 
 // Bursts and gaps around the size from which stalls begin.
-std::vector<BurstPattern> choose_patterns(const Scale& scale, int workers, GigaHertz clock) {
+std::vector<BurstPattern> choose_patterns(const ProbeTarget& target, const Scale& scale, int workers) {
   std::vector<BurstPattern> patterns;
-  const auto burst = [&](double parts) { return Bytes{std::ceil(scale.capacity.value * parts / workers)}; };
+  const auto burst = [&](double parts) { return whole_grains(target, scale.capacity.value * parts / workers); };
   // None just past the onset, where a little more time is a large part of the stall. The largest one is the longest
   // pattern of all: it shows the drain.
   for (const double parts : {0.125, 0.25, 0.5, 0.75, 1.5, 2.0, 2.5, 3.0, 4.0}) {
@@ -71,7 +80,7 @@ std::vector<BurstPattern> choose_patterns(const Scale& scale, int workers, GigaH
   }
   constexpr double kPart = 0.25;
   for (const double gap : {0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5}) {  // in times that a burst takes to drain
-    const double cycles = std::round((scale.drain_time * (kPart * gap) * clock).value);
+    const double cycles = std::round((scale.drain_time * (kPart * gap) * target.clock).value);
     patterns.push_back({workers, burst(kPart), Cycles{cycles}, 12, Completion::issued});
   }
   return patterns;
@@ -81,12 +90,15 @@ std::vector<BurstPattern> choose_patterns(const Scale& scale, int workers, GigaH
 
 std::vector<ProbedPattern> probe_port(const ProbeTarget& target, const ProbeOptions& options,
                                       const std::function<void(double)>& progress) {
-  require(!options.workers.empty() && std::ranges::min(options.workers) >= 1,
-          "a probe needs worker counts of at least 1");
   std::vector<ProbedPattern> patterns;
-  for (const int workers : options.workers) {
-    for (const auto& pattern : choose_patterns(find_scale(target, workers), workers, target.clock)) {
-      patterns.push_back({pattern, {}, {}, {}, {}});
+  for (const auto& pattern : target.patterns) patterns.push_back({pattern, {}, {}, {}, {}});
+  if (patterns.empty()) {
+    require(!options.workers.empty() && std::ranges::min(options.workers) >= 1,
+            "a probe needs worker counts of at least 1");
+    for (const int workers : options.workers) {
+      for (const auto& pattern : choose_patterns(target, find_scale(target, workers), workers)) {
+        patterns.push_back({pattern, {}, {}, {}, {}});
+      }
     }
   }
   for (int round = 0; round < options.most_repeats; ++round) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "xstage/mem/cuda_check.hpp"
 #include "xstage/probe/burst_kernel.hpp"
 #include "xstage/tile/store.cuh"
 
@@ -36,6 +37,18 @@ __device__ inline void store_piece(const StoreGroup& group, const StoreTarget& t
     bytes -= size;
     place = size == room ? 0 : place + size;
   }
+}
+
+// One block per SM, all of them resident, so that the kernel may align their start.
+template <class Params>
+void launch_aligned(void (*kernel)(Params), Params& params, int blocks, int threads, cudaStream_t stream) {
+  const auto entry = reinterpret_cast<const void*>(kernel);
+  check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, kBlockBytes),
+             "shared memory of a probe");
+  void* arguments[] = {&params};
+  check_cuda(cudaLaunchCooperativeKernel(entry, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)),
+                                         arguments, kBlockBytes, stream),
+             "starting a probe");
 }
 
 // Calls `launch` with the path as a compile-time constant.
