@@ -224,8 +224,8 @@ class NeighbourPort {
     for (std::size_t i = 0; i < workers; ++i) {
       const bool stores = i < static_cast<std::size_t>(pattern.storers);
       check(records[i].bytes >= 0 && records[i].nanos > 0, "a loader has read what nobody wrote");
-      (stores ? rates.store : rates.load) += Bytes{static_cast<double>(records[i].bytes)} /
-                                             Nanos{static_cast<double>(records[i].nanos)};
+      (stores ? rates.store : rates.load) +=
+          Bytes{static_cast<double>(records[i].bytes)} / Nanos{static_cast<double>(records[i].nanos)};
     }
     return rates;
   }

@@ -14,7 +14,7 @@ struct NeighbourRun {
   int loaders;
   const std::byte* operands;  // each loader goes through them, from a place of its own
   std::int64_t operand_bytes;
-  int piece_bytes;    // between two looks at the pacer; in store units
+  int piece_bytes;  // between two looks at the pacer; in store units
   bool paced;
   BucketRates share;  // of one storer
   GigaHertz clock;    // of an SM, at most

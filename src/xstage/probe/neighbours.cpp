@@ -16,7 +16,9 @@ bool same_loads(const NeighbourPattern& a, const NeighbourPattern& b) {
 double NeighbourTable::best_pace(double least) const {
   double best = 0;
   for (const auto& candidate : costs) {
-    const auto keeps = [&](const NeighbourCost& cost) { return cost.pace != candidate.pace || cost.load_share >= least; };
+    const auto keeps = [&](const NeighbourCost& cost) {
+      return cost.pace != candidate.pace || cost.load_share >= least;
+    };
     if (std::ranges::all_of(costs, keeps)) best = std::max(best, candidate.pace);
   }
   return best;
@@ -31,7 +33,8 @@ NeighbourTable probe_neighbours(const NeighbourTarget& target, const NeighbourOp
   const int most = std::ranges::max(options.storers);
   std::vector<NeighbourPattern> loads;
   for (const bool from_cache : {true, false}) {
-    for (const int loaders : {std::max(1, std::min(target.num_sms / 8, target.num_sms - most)), target.num_sms - most}) {
+    for (const int loaders :
+         {std::max(1, std::min(target.num_sms / 8, target.num_sms - most)), target.num_sms - most}) {
       loads.push_back({0, loaders, from_cache});
     }
   }
@@ -43,7 +46,8 @@ NeighbourTable probe_neighbours(const NeighbourTarget& target, const NeighbourOp
       table.costs.push_back({pattern, pace});
     }
   };
-  const double steps = options.repeats * (1.0 + static_cast<double>(options.storers.size() * (1 + options.paces.size())));
+  const double steps =
+      options.repeats * (1.0 + static_cast<double>(options.storers.size() * (1 + options.paces.size())));
   double done = 0;
   const auto measure = [&](std::size_t first) {
     for (int i = 0; i < options.repeats; ++i) {

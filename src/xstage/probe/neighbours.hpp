@@ -37,11 +37,11 @@ struct NeighbourOptions {
 
 struct NeighbourCost {
   NeighbourPattern pattern;
-  double pace = 0;          // part of the drain; 0: none
-  Repeats store = {};       // bytes per ns
-  Repeats load = {};        // bytes per ns
-  double store_share = 0;   // of the drain
-  double load_share = 0;    // of what these loaders get while nobody stores
+  double pace = 0;         // part of the drain; 0: none
+  Repeats store = {};      // bytes per ns
+  Repeats load = {};       // bytes per ns
+  double store_share = 0;  // of the drain
+  double load_share = 0;   // of what these loaders get while nobody stores
 };
 
 struct NeighbourTable {

@@ -46,8 +46,8 @@ void launch_aligned(void (*kernel)(Params), Params& params, int blocks, int thre
   check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, kBlockBytes),
              "shared memory of a probe");
   void* arguments[] = {&params};
-  check_cuda(cudaLaunchCooperativeKernel(entry, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)),
-                                         arguments, kBlockBytes, stream),
+  check_cuda(cudaLaunchCooperativeKernel(entry, dim3(static_cast<unsigned>(blocks)),
+                                         dim3(static_cast<unsigned>(threads)), arguments, kBlockBytes, stream),
              "starting a probe");
 }
 

@@ -20,8 +20,8 @@ auto tensor_map_encoder() {
 CUtensorMap map_rows(std::byte* base, std::int64_t bytes, int copy_bytes) {
   require(bytes > 0 && bytes % kMapRowBytes == 0 && copy_bytes > 0 && copy_bytes % kMapRowBytes == 0 &&
               copy_bytes / kMapRowBytes <= kMostMapRows,
-          "a tensor map of {} bytes for copies of {}: expected rows of {} bytes, and at most {} of them in a copy", bytes,
-          copy_bytes, kMapRowBytes, kMostMapRows);
+          "a tensor map of {} bytes for copies of {}: expected rows of {} bytes, and at most {} of them in a copy",
+          bytes, copy_bytes, kMapRowBytes, kMostMapRows);
   CUtensorMap map{};
   const cuuint64_t sizes[] = {kMapRowBytes, static_cast<cuuint64_t>(bytes / kMapRowBytes)}, strides[] = {kMapRowBytes};
   const cuuint32_t box[] = {kMapRowBytes, static_cast<cuuint32_t>(copy_bytes / kMapRowBytes)}, steps[] = {1, 1};
