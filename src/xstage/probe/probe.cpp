@@ -78,10 +78,13 @@ std::vector<BurstPattern> choose_patterns(const ProbeTarget& target, const Scale
   for (const double parts : {0.125, 0.25, 0.5, 0.75, 1.5, 2.0, 2.5, 3.0, 4.0}) {
     patterns.push_back({workers, burst(parts), Cycles{0}, 1, Completion::remote_visible});
   }
-  constexpr double kPart = 0.25;
-  for (const double gap : {0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5}) {  // in times that a burst takes to drain
-    const double cycles = std::round((scale.drain_time * (kPart * gap) * target.clock).value);
-    patterns.push_back({workers, burst(kPart), Cycles{cycles}, 12, Completion::issued});
+  // Several workers that fill the port fall out of step: bursts as large as it show how unequally they are served.
+  const auto sizes = workers == 1 ? std::vector{0.25} : std::vector{0.25, 1.0};
+  for (const double parts : sizes) {
+    for (const double gap : {0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5}) {  // in times that a burst takes to drain
+      const double cycles = std::round((scale.drain_time * (parts * gap) * target.clock).value);
+      patterns.push_back({workers, burst(parts), Cycles{cycles}, 12, Completion::issued});
+    }
   }
   return patterns;
 }

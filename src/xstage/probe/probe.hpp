@@ -49,9 +49,9 @@ struct ProbedPattern {
 
 // Unless the target has patterns of its own, first looks for the size from which a burst into the empty port stalls,
 // then measures bursts and gaps around it: bursts that await their completion, from an eighth to four times of what the
-// port holds, and bursts of a quarter of it with gaps from none to more than they take to drain. Patterns take turns,
-// so that whatever changes in the meantime meets all of them. Each is repeated until it has settled. `progress` gets
-// what is done, 0 to 1.
+// port holds, and bursts of a quarter of it (several workers: and of all of it) with gaps from none to more than they
+// take to drain. Patterns take turns, so that whatever changes in the meantime meets all of them. Each is repeated
+// until it has settled. `progress` gets what is done, 0 to 1.
 std::vector<ProbedPattern> probe_port(const ProbeTarget& target, const ProbeOptions& options,
                                       const std::function<void(double)>& progress = {});
 
