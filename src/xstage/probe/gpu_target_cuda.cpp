@@ -251,6 +251,7 @@ ProbeTarget gpu_target(const GpuPort& port) {
     const auto copies = std::make_shared<CopyPort>(port);
     ProbeTarget target{copies->info().name, path_name(port), copies->dst(), copies->clock(),
                        [copies](const BurstPattern& pattern) { return copies->run(pattern); }};
+    target.num_sms = copies->info().num_sms;
     target.patterns = copy_patterns();
     return target;
   }
@@ -258,6 +259,7 @@ ProbeTarget gpu_target(const GpuPort& port) {
   const auto& gpu = bursts->gpu();
   ProbeTarget target{gpu.info().name, path_name(port), gpu.dst(), gpu.clock(),
                      [bursts](const BurstPattern& pattern) { return bursts->run(pattern); }};
+  target.num_sms = gpu.info().num_sms;
   const auto path = gpu.windows().path;
   target.grain = {static_cast<double>(is_asynchronous(path) ? port.copy_bytes : store_unit(path))};
   target.placement = [bursts](int workers) { return bursts->placement(workers); };

@@ -8,24 +8,25 @@
 
 namespace xs {
 
-Machine probe_machine(Machine machine, const std::vector<std::function<ProbeTarget()>>& targets,
-                      const ProbeOptions& options, const std::function<void(double)>& progress) {
+MachineProbe probe_machine(Machine machine, const std::vector<std::function<ProbeTarget()>>& targets,
+                           const ProbeOptions& options, const std::function<void(double)>& progress) {
   constexpr double kMeasuring = 0.5;  // part of the whole, about
   const double count = static_cast<double>(targets.size());
   const auto tell = [&](double done) {
     if (progress) progress(done);
   };
   std::size_t num_patterns = 0;
-  // Of a target without SMs, as a copy engine is, a worker count says nothing.
   const FitContext context{machine.sm_clock, machine.sm_groups};
+  std::string samples = samples_head(machine.chip, machine.num_sms, machine.sm_clock);
   std::vector<std::future<FittedPort>> fits;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const auto target = targets[i]();
     const auto patterns =
         probe_port(target, options, [&](double done) { tell(kMeasuring * (static_cast<double>(i) + done) / count); });
     num_patterns += patterns.size();
-    fits.push_back(std::async(std::launch::async, [samples = to_samples(patterns), path = target.path, dst = target.dst,
-                                                   context] { return fit_port(samples, path, dst, context); }));
+    samples += samples_rows(target, patterns);
+    fits.push_back(std::async(std::launch::async, [points = to_samples(patterns), path = target.path, dst = target.dst,
+                                                   context] { return fit_port(points, path, dst, context); }));
   }
   for (std::size_t i = 0; i < fits.size(); ++i) {
     while (fits[i].wait_for(std::chrono::milliseconds(500)) != std::future_status::ready) {
@@ -35,7 +36,7 @@ Machine probe_machine(Machine machine, const std::vector<std::function<ProbeTarg
   }
   tell(1);
   machine.source = fmt::format("xstage probe --all of {} ports ({} patterns)", targets.size(), num_patterns);
-  return machine;
+  return {machine, samples};
 }
 
 }  // namespace xs

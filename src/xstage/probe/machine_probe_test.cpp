@@ -1,6 +1,7 @@
 #include "xstage/probe/machine_probe.hpp"
 
 #include "xstage/core/test_support.hpp"
+#include "xstage/model/samples.hpp"
 
 namespace xs {
 namespace {
@@ -36,12 +37,14 @@ TEST(MachineProbe, FitsEveryPortInItsPlace) {
     };
   };
   double last = 0;
-  const auto probed =
+  const auto result =
       probe_machine(machine, {made("fast", 4), made("slow", 1), made("middle", 2)}, {.workers = {1}}, [&](double done) {
         EXPECT_GE(done, last);
         last = done;
       });
   EXPECT_EQ(last, 1);
+  EXPECT_EQ(parse_samples(result.samples, "samples").ports.size(), 3u);
+  const auto& probed = result.machine;
   ASSERT_EQ(probed.ports.size(), 3u);
   EXPECT_NE(probed.source.find("3 ports"), std::string::npos) << probed.source;
   const std::vector<std::pair<std::string, double>> expected{{"fast", 4}, {"slow", 1}, {"middle", 2}};

@@ -13,13 +13,24 @@ bool same_loads(const NeighbourPattern& a, const NeighbourPattern& b) {
 
 }  // namespace
 
-double NeighbourTable::best_pace(double least) const {
+NeighbourTable::Kept NeighbourTable::kept_at(double pace) const {
+  Kept kept{1, 1};
+  for (const auto& cost : costs) {
+    if (cost.pattern.storers == 0 || cost.pace != pace) continue;
+    kept.loads = std::min(kept.loads, cost.load_share);
+    const auto unpaced = std::ranges::find_if(costs, [&](const NeighbourCost& other) {
+      return other.pace == 0 && other.pattern.storers == cost.pattern.storers &&
+             same_loads(other.pattern, cost.pattern);
+    });
+    if (unpaced != costs.end() && unpaced->store_share >= 0.95) kept.stores = std::min(kept.stores, cost.store_share);
+  }
+  return kept;
+}
+
+double NeighbourTable::best_pace(double least_loads) const {
   double best = 0;
-  for (const auto& candidate : costs) {
-    const auto keeps = [&](const NeighbourCost& cost) {
-      return cost.pace != candidate.pace || cost.load_share >= least;
-    };
-    if (std::ranges::all_of(costs, keeps)) best = std::max(best, candidate.pace);
+  for (const auto& cost : costs) {
+    if (cost.pace > best && kept_at(cost.pace).loads >= least_loads) best = cost.pace;
   }
   return best;
 }

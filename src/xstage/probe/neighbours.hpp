@@ -48,8 +48,13 @@ struct NeighbourTable {
   BytesPerNano drain;  // the most that any number of storers reached
   std::vector<NeighbourCost> costs;
 
-  // The highest pace at which every row keeps `least` of its loads; 0 if there is none.
-  double best_pace(double least) const;
+  struct Kept {
+    double loads;   // the least share of any row
+    double stores;  // the least share of the drain, of storers that reach it (95 % of it) without a pause
+  };
+  Kept kept_at(double pace) const;  // 0: without a pause
+  // The highest pace at which the loads keep at least so much; 0 if there is none.
+  double best_pace(double least_loads) const;
 };
 
 // An eighth of the SMs, and all but the most that store, load: from the cache, from memory, and nobody stores; then

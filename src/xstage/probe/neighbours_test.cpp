@@ -29,6 +29,9 @@ TEST(Neighbours, TheTableTellsWhatStoringCostsAndWhatPacingGivesBack) {
   }
   EXPECT_EQ(table.best_pace(0.95), 0.9);
   EXPECT_EQ(table.best_pace(1.01), 0);
+  EXPECT_DOUBLE_EQ(table.kept_at(0).loads, 0.1);
+  EXPECT_DOUBLE_EQ(table.kept_at(0.9).loads, 1);
+  EXPECT_DOUBLE_EQ(table.kept_at(0.9).stores, 0.9);
 }
 
 TEST(Neighbours, ProgressEndsAtOne) {

@@ -140,18 +140,27 @@ std::vector<PatternSample> to_samples(const std::vector<ProbedPattern>& patterns
   return samples;
 }
 
-std::string samples_csv(const ProbeTarget& target, const std::vector<ProbedPattern>& patterns) {
-  int most_workers = 0;
-  for (const auto& probed : patterns) most_workers = std::max(most_workers, probed.pattern.workers);
-  std::string text = fmt::format("# {} sm={} clock_khz={:.0f}\n", target.chip, most_workers, target.clock.value * 1e6);
-  text +=
-      "path,dst,ctas,bytes_per_cta,gap_cycles,completion,bursts,repeats,issue_mean,issue_low,issue_high,done_mean\n";
+std::string samples_head(const std::string& chip, int num_sms, GigaHertz clock) {
+  return fmt::format(
+      "# {} sm={} clock_khz={:.0f}\n"
+      "path,dst,ctas,bytes_per_cta,gap_cycles,completion,bursts,repeats,issue_mean,issue_low,issue_high,done_mean\n",
+      chip, num_sms, clock.value * 1e6);
+}
+
+std::string samples_rows(const ProbeTarget& target, const std::vector<ProbedPattern>& patterns) {
+  std::string text;
   for (const auto& [pattern, issue, done, gap, free] : patterns) {
     text += fmt::format("{},{},{},{:.0f},{:.0f},{},{},{},{:.1f},{:.1f},{:.1f},{:.1f}\n", target.path, target.dst,
                         pattern.workers, pattern.bytes.value, gap.median(), static_cast<int>(pattern.await),
                         pattern.bursts, issue.count(), issue.median(), issue.low(), issue.high(), done.median());
   }
   return text;
+}
+
+std::string samples_csv(const ProbeTarget& target, const std::vector<ProbedPattern>& patterns) {
+  int num_sms = target.num_sms;
+  for (const auto& probed : patterns) num_sms = std::max(num_sms, probed.pattern.workers);
+  return samples_head(target.chip, num_sms, target.clock) + samples_rows(target, patterns);
 }
 
 }  // namespace xs

@@ -26,6 +26,7 @@ struct ProbeTarget {
   GigaHertz clock;  // of the cycles
   // Runs a pattern once, all workers starting together on an empty port.
   std::function<BurstTimes(const BurstPattern&)> run;
+  int num_sms = 0;                          // of the chip; 0: it has none
   Bytes grain{1};                           // bursts are multiples of it
   std::vector<BurstPattern> patterns = {};  // to measure; none: those that probe_port() finds
   // Which SM each of so many workers runs on; empty where there are no SMs.
@@ -60,5 +61,8 @@ std::vector<PatternSample> to_samples(const std::vector<ProbedPattern>& patterns
 
 // What read_samples() reads: one row per pattern, the mean over its bursts, the median over its repeats.
 std::string samples_csv(const ProbeTarget& target, const std::vector<ProbedPattern>& patterns);
+// Its two parts, for several ports of one chip: samples_head() once, then the rows of each.
+std::string samples_head(const std::string& chip, int num_sms, GigaHertz clock);
+std::string samples_rows(const ProbeTarget& target, const std::vector<ProbedPattern>& patterns);
 
 }  // namespace xs
