@@ -77,10 +77,10 @@ Ability ability_to_plan(const std::string& gpu) {
 }
 
 std::vector<Ability> abilities(const Facts& facts) {
-  const auto obstacle = gpu_probe_obstacle();
+  const auto& gpus = facts.gpus;
   const auto& shm = facts.shm;
   return {{"probe --backend cpu", true, "a software port of this host"},
-          {"probe --backend cuda", obstacle.empty(), obstacle},
+          {"probe --backend cuda", gpus.found.has_value(), gpus.found ? "ports of the GPUs above" : gpus.why_not},
           {"run moe", true, "CPU ranks"},
           {"run moe --ranks-as processes", shm.found.has_value(),
            shm.found ? "they share memory through /dev/shm" : shm.why_not + "; use --ranks-as threads"},

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "xstage/cli/command.hpp"
+#include "xstage/cli/probe_tables.hpp"
 #include "xstage/core/json.hpp"
 #include "xstage/model/hold_out.hpp"
 #include "xstage/report/table.hpp"
@@ -47,8 +48,6 @@ struct FitOptions {
   bool json = false;
 };
 
-std::string port_name(const PortParams& port) { return port.path + " to " + port.dst; }
-
 // All worker counts of one path and destination, which are fitted together.
 struct PortGroup {
   std::string path, dst;
@@ -64,53 +63,6 @@ std::vector<PortGroup> group_ports(const Samples& samples) {
     groups.back().samples.insert(groups.back().samples.end(), port.patterns.begin(), port.patterns.end());
   }
   return groups;
-}
-
-std::string not_identified(const FittedPort& port) {
-  std::string names;
-  for (const auto& parameter : port.parameters) {
-    if (!parameter.identified) names += (names.empty() ? "" : ", ") + parameter.name;
-  }
-  return names;
-}
-
-// "371 ± 8" of a parameter; ">= 371" where the samples show no more than that.
-std::string with_interval(const FittedPort& port, const std::string& name, double value, double unit) {
-  const auto found = std::ranges::find(port.parameters, name, &FittedParameter::name);
-  if (!port.saturated) return fmt::format(">= {:.0f}", value / unit);
-  if (found == port.parameters.end() || !found->identified) return fmt::format("({:.0f})", value / unit);
-  return fmt::format("{:.0f} [{:.0f}, {:.0f}]", value / unit, found->low / unit, found->high / unit);
-}
-
-void print_fit(const Machine& machine, const Samples& samples, const FitOptions& options) {
-  Table table({"port", "free B/clk/SM", "drain GB/s", "capacity KiB", "patterns", "mean error"});
-  const FittedPort* best = nullptr;  // for the closing line: the surest port, to a peer if there is one
-  const auto score = [](const FittedPort& port) {
-    return (port.params.dst == "nvlink" ? 0 : 1) + port.mean_abs_rel_error + 1.0 / port.num_patterns;
-  };
-  std::string verdicts;
-  for (const auto& port : machine.ports) {
-    const auto& params = port.params;
-    table.add({port_name(params), fmt::format("{:.1f}", params.free_issue.value),
-               with_interval(port, "drain_bytes_per_ns", params.drain.value, 1),
-               with_interval(port, "capacity_bytes", params.capacity.value, 1024), std::to_string(port.num_patterns),
-               fmt::format("{:.1f} %", 100 * port.mean_abs_rel_error)});
-    if (const auto names = not_identified(port); !names.empty()) {
-      verdicts += fmt::format("{}: these samples do not identify {}\n", port_name(params), names);
-    }
-    if (port.saturated && (best == nullptr || score(port) < score(*best))) best = &port;
-  }
-  fmt::print("{} at {:.2f} GHz, {} rows of {}\n{}", machine.chip, machine.sm_clock.value, samples.num_rows,
-             options.samples, table.text());
-  fmt::print("[low, high]: 95 % interval; (value): not identified; >=: no full port was seen, lower bound\n{}",
-             verdicts);
-  if (!options.output.empty()) fmt::print("written to {}\n", options.output);
-  if (best == nullptr) return fmt::print("=> None of these patterns fills its port: every store was free.\n");
-  fmt::print(
-      "=> Measured: SMs of {} store {} for free until {:.1f} MB are outstanding; then they wait for a link that drains "
-      "{:.0f} GB/s ({} patterns, mean error {:.1f} %).\n",
-      machine.chip, port_name(best->params), best->params.capacity_of(machine.num_sms).value * 1e-6,
-      best->params.drain.value, best->num_patterns, 100 * best->mean_abs_rel_error);
 }
 
 void fit(const FitOptions& options) {
@@ -129,7 +81,8 @@ void fit(const FitOptions& options) {
   }
   const Json document = to_json(machine);
   if (!options.output.empty()) write_document(options.output, document);
-  options.json ? print(document) : print_fit(machine, samples, options);
+  if (options.json) return print(document);
+  print_ports(machine, fmt::format("{} rows of {}", samples.num_rows, options.samples), options.output);
 }
 
 Json to_json(const ErrorByWorkers& error) {

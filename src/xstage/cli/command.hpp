@@ -27,9 +27,6 @@ void add_check(CLI::App& app);
 void add_list(CLI::App& app);
 void add_doctor(CLI::App& app);
 
-// Why `probe --backend cuda` cannot run here and what to do instead; empty when it can.
-std::string gpu_probe_obstacle();
-
 // An option that holds a number in [least, most]; anything else is an error that says what was expected. (CLI11's own
 // conversion takes "" for 0 and 010 for 8, and wraps or clamps what does not fit.)
 template <class T>

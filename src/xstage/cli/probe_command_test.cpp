@@ -30,11 +30,40 @@ TEST_F(ProbeCommand, SaysInWordsWhatItMeasured) {
 }
 
 TEST_F(ProbeCommand, RefusesWhatItCannotDo) {
-  expect_refused({"probe", "--backend", "cuda", "-o", "s.csv"}, {"--backend cuda", "cpu"}, 3);
   expect_refused({"probe", "--backend", "tpu"}, {"--backend tpu", "expected cpu or cuda"});
   expect_refused({"probe", "--drain-gbs", "0"}, {"--drain-gbs", "a number from"});
   expect_refused({"probe", "--workers", "0"}, {"--workers"});
   expect_refused(kProbe + Arguments{"-o", "none/s.csv"}, {"none/s.csv", "does not exist"});
+}
+
+// What an option cannot mean is said before anybody looks for a GPU.
+TEST_F(ProbeCommand, RefusesWhatNoGpuCanDo) {
+  const Arguments cuda{"probe", "--backend", "cuda"};
+  expect_refused(cuda + Arguments{"--to", "disk"}, {"--to disk", "host, hbm or peer"});
+  expect_refused(cuda + Arguments{"--path", "st8"}, {"st8", "st16, st4, bulk or tensor"});
+  expect_refused(cuda + Arguments{"--path", "bulk", "--copy-bytes", "3000"}, {"--copy-bytes 3000", "power of two"});
+  expect_refused(cuda + Arguments{"--copy-bytes", "128"}, {"--copy-bytes", "256"});
+  expect_refused(cuda + Arguments{"--all"}, {"--all", "--fit"});
+  expect_refused(cuda + Arguments{"--samples", "s.csv"}, {"--samples", "--all"});
+  expect_refused(cuda + Arguments{"--all", "--neighbours"}, {"--all", "--neighbours"});
+  expect_refused(cuda + Arguments{"--drain-gbs", "2"}, {"--drain-gbs", "--backend cpu"});
+  expect_refused(cuda + Arguments{"-o", "none/s.csv"}, {"none/s.csv", "does not exist"});
+  expect_refused({"probe", "--to", "host"}, {"--to", "--backend cuda"});
+  expect_refused({"probe", "--all", "--fit"}, {"--all", "--backend cuda"});
+}
+
+// Each way to use a GPU, on a machine that has one or not.
+TEST_F(ProbeCommand, WithoutAGpuOneSentenceSaysSo) {
+  for (const auto& what : {Arguments{"--to", "hbm", "--fit"}, Arguments{"--path", "ce", "-o", "s.csv"},
+                           Arguments{"--neighbours"}, Arguments{"--all", "--fit", "-o", "p.json"}}) {
+    const auto outcome = run(Arguments{"probe", "--backend", "cuda", "--device", "0", "--repeats", "6"} + what);
+    if (outcome.code == 0) continue;
+    EXPECT_EQ(outcome.code, 3) << outcome.err;
+    EXPECT_NE(outcome.err.find("CUDA"), std::string::npos) << outcome.err;
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "s.csv") || std::filesystem::exists(folder_ / "p.json"));
+  }
 }
 
 }  // namespace

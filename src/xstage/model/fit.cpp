@@ -61,7 +61,7 @@ class FitProblem {
     if (std::ranges::any_of(samples_, [](auto& sample) { return sample.pattern.await != Completion::issued; })) {
       add("disorder", 2.5, 25, 4, [](PortParams& p, double v) { p.disorder = v; });
     }
-    if (path.starts_with("bulk")) {
+    if (path.starts_with("bulk") || path.starts_with("tensor")) {
       add("engine_bytes_per_cycle", free_issue_.value * 0.6, 4, 1.6, [](PortParams& p, double v) { p.engine = {v}; });
       add("engine_capacity_bytes", 32768, 100, 10, [](PortParams& p, double v) { p.engine_capacity = {v}; });
     }

@@ -12,6 +12,7 @@ namespace xs {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::infinity();
+constexpr Bytes kUnfilled{131072};  // a worker's part of a port that its workers never fill, to choose patterns by
 
 // About what a port holds and drains: enough to choose patterns.
 struct Scale {
@@ -19,9 +20,13 @@ struct Scale {
   Nanos drain_time;  // of so much
 };
 
+Bytes whole_grains(const ProbeTarget& target, double bytes) {
+  return target.grain * std::ceil(bytes / target.grain.value);
+}
+
 // Of a burst of so many bytes per worker into the empty port.
 BurstTimes times_of(const ProbeTarget& target, int workers, double bytes) {
-  return target.run({workers, Bytes{std::ceil(bytes)}, Cycles{0}, 1, Completion::remote_visible});
+  return target.run({workers, whole_grains(target, bytes), Cycles{0}, 1, Completion::remote_visible});
 }
 
 // It issues as long as the port drains for the most part.
@@ -31,6 +36,7 @@ bool stalls(const BurstTimes& of) { return of.issue > (of.issue + of.done) * 0.6
 Scale search_scale(const ProbeTarget& target, int workers) {
   constexpr double kLeast = 65536, kMost = 1 << 30;  // of one worker's burst
   auto before = times_of(target, workers, kLeast / 2), times = before;
+  const double first_rate = kLeast / 2 / before.issue.value;
   double bytes = kLeast;
   for (;; bytes *= 2, before = times) {
     times = times_of(target, workers, bytes);
@@ -40,6 +46,9 @@ Scale search_scale(const ProbeTarget& target, int workers) {
   const Bytes all = Bytes{bytes} * workers;
   const Nanos half_time = (times.issue + times.done - before.issue - before.done) / target.clock;
   const BytesPerNano drain = all * 0.5 / max(half_time, Nanos{1});
+  // Workers so few that they never fill the port issue the second half about as fast as the first bytes.
+  const double half_rate = bytes / 2 / max(times.issue - before.issue, Cycles{1}).value;
+  if (half_rate > 0.6 * first_rate) return {kUnfilled * workers, kUnfilled * workers / drain};
   const Bytes left = max(all - drain * (times.issue / target.clock), all * 0.02);
   return {left, left / drain};
 }
@@ -61,18 +70,21 @@ Scale find_scale(const ProbeTarget& target, int workers) {
 }
 
 // Bursts and gaps around the size from which stalls begin.
-std::vector<BurstPattern> choose_patterns(const Scale& scale, int workers, GigaHertz clock) {
+std::vector<BurstPattern> choose_patterns(const ProbeTarget& target, const Scale& scale, int workers) {
   std::vector<BurstPattern> patterns;
-  const auto burst = [&](double parts) { return Bytes{std::ceil(scale.capacity.value * parts / workers)}; };
+  const auto burst = [&](double parts) { return whole_grains(target, scale.capacity.value * parts / workers); };
   // None just past the onset, where a little more time is a large part of the stall. The largest one is the longest
   // pattern of all: it shows the drain.
   for (const double parts : {0.125, 0.25, 0.5, 0.75, 1.5, 2.0, 2.5, 3.0, 4.0}) {
     patterns.push_back({workers, burst(parts), Cycles{0}, 1, Completion::remote_visible});
   }
-  constexpr double kPart = 0.25;
-  for (const double gap : {0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5}) {  // in times that a burst takes to drain
-    const double cycles = std::round((scale.drain_time * (kPart * gap) * clock).value);
-    patterns.push_back({workers, burst(kPart), Cycles{cycles}, 12, Completion::issued});
+  // Several workers that fill the port fall out of step: bursts as large as it show how unequally they are served.
+  const auto sizes = workers == 1 ? std::vector{0.25} : std::vector{0.25, 1.0};
+  for (const double parts : sizes) {
+    for (const double gap : {0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5}) {  // in times that a burst takes to drain
+      const double cycles = std::round((scale.drain_time * (parts * gap) * target.clock).value);
+      patterns.push_back({workers, burst(parts), Cycles{cycles}, 12, Completion::issued});
+    }
   }
   return patterns;
 }
@@ -81,12 +93,15 @@ std::vector<BurstPattern> choose_patterns(const Scale& scale, int workers, GigaH
 
 std::vector<ProbedPattern> probe_port(const ProbeTarget& target, const ProbeOptions& options,
                                       const std::function<void(double)>& progress) {
-  require(!options.workers.empty() && std::ranges::min(options.workers) >= 1,
-          "a probe needs worker counts of at least 1");
   std::vector<ProbedPattern> patterns;
-  for (const int workers : options.workers) {
-    for (const auto& pattern : choose_patterns(find_scale(target, workers), workers, target.clock)) {
-      patterns.push_back({pattern, {}, {}, {}, {}});
+  for (const auto& pattern : target.patterns) patterns.push_back({pattern, {}, {}, {}, {}});
+  if (patterns.empty()) {
+    require(!options.workers.empty() && std::ranges::min(options.workers) >= 1,
+            "a probe needs worker counts of at least 1");
+    for (const int workers : options.workers) {
+      for (const auto& pattern : choose_patterns(target, find_scale(target, workers), workers)) {
+        patterns.push_back({pattern, {}, {}, {}, {}});
+      }
     }
   }
   for (int round = 0; round < options.most_repeats; ++round) {
@@ -125,18 +140,27 @@ std::vector<PatternSample> to_samples(const std::vector<ProbedPattern>& patterns
   return samples;
 }
 
-std::string samples_csv(const ProbeTarget& target, const std::vector<ProbedPattern>& patterns) {
-  int most_workers = 0;
-  for (const auto& probed : patterns) most_workers = std::max(most_workers, probed.pattern.workers);
-  std::string text = fmt::format("# {} sm={} clock_khz={:.0f}\n", target.chip, most_workers, target.clock.value * 1e6);
-  text +=
-      "path,dst,ctas,bytes_per_cta,gap_cycles,completion,bursts,repeats,issue_mean,issue_low,issue_high,done_mean\n";
+std::string samples_head(const std::string& chip, int num_sms, GigaHertz clock) {
+  return fmt::format(
+      "# {} sm={} clock_khz={:.0f}\n"
+      "path,dst,ctas,bytes_per_cta,gap_cycles,completion,bursts,repeats,issue_mean,issue_low,issue_high,done_mean\n",
+      chip, num_sms, clock.value * 1e6);
+}
+
+std::string samples_rows(const ProbeTarget& target, const std::vector<ProbedPattern>& patterns) {
+  std::string text;
   for (const auto& [pattern, issue, done, gap, free] : patterns) {
     text += fmt::format("{},{},{},{:.0f},{:.0f},{},{},{},{:.1f},{:.1f},{:.1f},{:.1f}\n", target.path, target.dst,
                         pattern.workers, pattern.bytes.value, gap.median(), static_cast<int>(pattern.await),
                         pattern.bursts, issue.count(), issue.median(), issue.low(), issue.high(), done.median());
   }
   return text;
+}
+
+std::string samples_csv(const ProbeTarget& target, const std::vector<ProbedPattern>& patterns) {
+  int num_sms = target.num_sms;
+  for (const auto& probed : patterns) num_sms = std::max(num_sms, probed.pattern.workers);
+  return samples_head(target.chip, num_sms, target.clock) + samples_rows(target, patterns);
 }
 
 }  // namespace xs

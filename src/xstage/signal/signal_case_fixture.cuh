@@ -107,8 +107,8 @@ class Fixture {
             .wrong = wrong_.data()};
   }
   void start(const Epochs& one, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) const {
-    require_resident(residency_of(0, reinterpret_cast<const void*>(epochs_kernel), "epochs", num_blocks(), kThreads,
-                                  shared_bytes));
+    require_resident(
+        residency_of(0, reinterpret_cast<const void*>(epochs_kernel), "epochs", num_blocks(), kThreads, shared_bytes));
     launch(epochs_kernel, one, num_blocks(), kThreads, shared_bytes, stream);
   }
   // Every rank is `num_epochs` further and found every word.

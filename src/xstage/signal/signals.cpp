@@ -256,7 +256,8 @@ void Signals::close_epoch() {
   barrier("closing barrier");
   // The bank of the closed epoch is idle on all ranks until the epoch after next, which cannot begin before this rank
   // has passed the next closing barrier: that barrier's release orders these stores before any raise.
-  for (int flag = 0; flag < places_.num_flags; ++flag) release_store(counter(rank_.rank(), flag, epoch_), armed(epoch_ + 2));
+  for (int flag = 0; flag < places_.num_flags; ++flag)
+    release_store(counter(rank_.rank(), flag, epoch_), armed(epoch_ + 2));
   ++epoch_;
 }
 
@@ -296,8 +297,7 @@ void Signals::meet_for_reset(Word phase) {
   }
   for (int source = 0; source < rank_.num_ranks(); ++source) {
     wait_for(resetting(rank_.rank(), source), target, places_.num_flags + source, barrier_timeout(options_.timeout),
-             Poison::ignored,
-             [&] { return missing("reset", source); });
+             Poison::ignored, [&] { return missing("reset", source); });
   }
 }
 
