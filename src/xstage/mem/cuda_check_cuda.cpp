@@ -7,8 +7,11 @@ namespace xs {
 
 void check_cuda(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
+  cudaGetLastError();  // or the next launch would report it, too
   const bool unavailable = status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver ||
-                           status == cudaErrorNoKernelImageForDevice || status == cudaErrorMemoryAllocation;
+                           status == cudaErrorNoKernelImageForDevice || status == cudaErrorMemoryAllocation ||
+                           status == cudaErrorNotPermitted || status == cudaErrorNotSupported ||
+                           status == cudaErrorPeerAccessUnsupported || status == cudaErrorInvalidDevice;
   fail(unavailable ? ErrorKind::unavailable : ErrorKind::internal, "{}: CUDA answers {} ({})", what,
        cudaGetErrorString(status), cudaGetErrorName(status));
 }

@@ -49,7 +49,7 @@ class Rank {
   // A peer whose process ended without leaving, the lowest; none while all are well. A system call per peer.
   std::optional<int> gone_peer() const;
 
-  // For signal/ only: the peer's region as this rank sees it.
+  // For signal/ and RankSockets only: the peer's region as this rank sees it.
   std::span<std::byte> mapped(int peer, RegionId region) const;
   // For signal/ only: `publish` is called when all that this thread put is there; without a port at once.
   template <class Publish>
