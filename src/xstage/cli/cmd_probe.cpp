@@ -195,7 +195,7 @@ void add_probe(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--to", options->port.to, "Where a GPU stores: host, hbm (its own memory), peer")
       ->capture_default_str();
-  command->add_option("--path", options->port.path, "How: st16, st4, bulk, tensor; copy engine: ce, ce_batch")
+  command->add_option("--path", options->port.path, "How: st16, st4, bulk, tensor; copy engine: ce, ce_batch, ce_wait")
       ->capture_default_str();
   add_number(*command, "--copy-bytes", options->port.copy_bytes, 256, 32768,
              "Of one bulk or tensor copy: a power of 2");

@@ -40,7 +40,7 @@ TEST_F(ProbeCommand, RefusesWhatItCannotDo) {
 TEST_F(ProbeCommand, RefusesWhatNoGpuCanDo) {
   const Arguments cuda{"probe", "--backend", "cuda"};
   expect_refused(cuda + Arguments{"--to", "disk"}, {"--to disk", "host, hbm or peer"});
-  expect_refused(cuda + Arguments{"--path", "st8"}, {"st8", "st16, st4, bulk or tensor"});
+  expect_refused(cuda + Arguments{"--path", "st8"}, {"st8", "st16, st4, bulk or tensor", "ce_wait"});
   expect_refused(cuda + Arguments{"--path", "bulk", "--copy-bytes", "3000"}, {"--copy-bytes 3000", "power of two"});
   expect_refused(cuda + Arguments{"--copy-bytes", "128"}, {"--copy-bytes", "256"});
   expect_refused(cuda + Arguments{"--all"}, {"--all", "--fit"});

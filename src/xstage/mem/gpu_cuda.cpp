@@ -1,26 +1,15 @@
 #include "xstage/mem/gpu.hpp"
 
-#include <cuda.h>
 #include <cudaTypedefs.h>
 
 #include <utility>
 
 #include "xstage/core/error.hpp"
 #include "xstage/mem/cuda_check.hpp"
+#include "xstage/mem/cuda_driver.hpp"
 
 namespace xs {
 namespace {
-
-// For what the runtime does not tell. The driver's function is looked up, because a program that is linked to libcuda
-// starts only where there is a driver.
-PFN_cuDeviceGetAttribute_v2000 attribute_function() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  check_cuda(cudaGetDriverEntryPointByVersion("cuDeviceGetAttribute", &function, 12000, cudaEnableDefault, &found),
-             "looking up cuDeviceGetAttribute");
-  check(found == cudaDriverEntryPointSuccess, "the driver has no cuDeviceGetAttribute");
-  return reinterpret_cast<PFN_cuDeviceGetAttribute_v2000>(function);
-}
 
 std::vector<bool> reached_from(int device, int num_devices) {
   std::vector<bool> reaches;
@@ -37,7 +26,8 @@ std::vector<bool> reached_from(int device, int num_devices) {
 std::vector<GpuInfo> find_gpus() {
   int count = 0;
   check_cuda(cudaGetDeviceCount(&count), "no GPU here");
-  const auto attribute_of = attribute_function();
+  // For what the runtime does not tell.
+  const auto attribute_of = driver_function<PFN_cuDeviceGetAttribute_v2000>("cuDeviceGetAttribute");
   std::vector<GpuInfo> gpus;
   for (int device = 0; device < count; ++device) {
     cudaDeviceProp of{};

@@ -10,13 +10,19 @@ namespace xs {
 void require_port(const GpuPort& port) {
   require(port.to == "host" || port.to == "hbm" || port.to == "peer", "--to {}: expected host, hbm or peer",
           excerpt(port.to));
-  if (!is_copy_engine(port)) parse_store_path(port.path);
+  try {
+    if (!is_copy_engine(port)) parse_store_path(port.path);
+  } catch (const Error& error) {
+    fail(ErrorKind::usage, "{}; or ce, ce_batch or ce_wait, of the copy engine", error.what());
+  }
   require(port.copy_bytes >= kMapRowBytes && port.copy_bytes <= 32768 &&
               std::has_single_bit(static_cast<unsigned>(port.copy_bytes)),
           "--copy-bytes {}: expected a power of two from {} to 32768", port.copy_bytes, kMapRowBytes);
 }
 
-bool is_copy_engine(const GpuPort& port) { return port.path == "ce" || port.path == "ce_batch"; }
+bool is_copy_engine(const GpuPort& port) {
+  return port.path == "ce" || port.path == "ce_batch" || port.path == "ce_wait";
+}
 
 std::vector<int> worker_counts(int num_sms) {
   std::vector<int> counts;

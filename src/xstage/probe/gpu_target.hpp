@@ -14,7 +14,8 @@ namespace xs {
 struct GpuPort {
   int device = 0;
   std::string to = "host";    // host: pinned, mapped; hbm: own memory; peer: the first GPU that is reached
-  std::string path = "st16";  // a store path, or the copy engine: "ce" one copy a call, "ce_batch" many
+  std::string path = "st16";  // a store path, or the copy engine: "ce" a copy per call, "ce_batch" many,
+                              // "ce_wait" each behind a stream's wait for a flag
   int copy_bytes = 8192;      // of a bulk or tensor copy
 };
 

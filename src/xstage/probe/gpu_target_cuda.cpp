@@ -7,6 +7,7 @@
 #include "xstage/probe/gpu_stream.hpp"
 #include "xstage/probe/gpu_target.hpp"
 #include "xstage/probe/neighbour_kernel.hpp"
+#include "xstage/tile/copy_engine.hpp"
 
 namespace xs {
 namespace {
@@ -125,7 +126,8 @@ class BurstPort {
   GpuMemory records_, sms_;
 };
 
-// Copies by the copy engine, `pattern.bursts` of them one behind the other or in one batch.
+// Copies by the copy engine, `pattern.bursts` of them one behind the other, each behind a wait for a flag that is
+// raised already, or in one batch.
 class CopyPort {
  public:
   explicit CopyPort(const GpuPort& port)
@@ -133,8 +135,9 @@ class CopyPort {
         stream_(port.device),
         clock_(measure_clock(port.device, stream_)),
         source_(port.device, GpuPlace::own, kMostCopied),
+        flag_(port.device, GpuPlace::own, sizeof(Word)),
         destination_(make_destination(port, kMostCopied)),
-        batched_(port.path == "ce_batch") {}
+        path_(port.path) {}
 
   const GpuInfo& info() const { return info_; }
   GigaHertz clock() const { return clock_; }
@@ -142,39 +145,29 @@ class CopyPort {
 
   BurstTimes run(const BurstPattern& pattern) const {
     const auto bytes = static_cast<std::size_t>(pattern.bytes.value);
-    std::vector<void*> targets;
-    std::vector<const void*> sources;
+    std::vector<Copy> copies;
     for (std::size_t i = 0; i < static_cast<std::size_t>(pattern.bursts); ++i) {
       const std::size_t at = i * bytes % static_cast<std::size_t>(kMostCopied);
-      targets.push_back(destination_.memory.data() + at);
-      sources.push_back(source_.data() + at);
+      copies.push_back({destination_.memory.data() + at, source_.data() + at, bytes});
     }
-    const auto copy = [&] {
-      if (batched_) return copy_batch(targets, sources, bytes);
-      for (std::size_t i = 0; i < targets.size(); ++i) {
-        check_cuda(cudaMemcpyAsync(targets[i], sources[i], bytes, cudaMemcpyDefault, stream_.get()), "a copy");
+    CopyQueue queue(stream_.get());
+    const auto queue_all = [&] {
+      if (path_ == "ce_batch") return queue.copy_batch(copies);
+      for (const auto& one : copies) {
+        if (path_ == "ce_wait") queue.wait_for(reinterpret_cast<Word*>(flag_.data()), 0, "a raised flag");
+        queue.copy(one);
       }
     };
-    return {stream_.time(copy) * clock_ / pattern.bursts, Cycles{0}, Cycles{0}};
+    return {stream_.time(queue_all) * clock_ / pattern.bursts, Cycles{0}, Cycles{0}};
   }
 
  private:
-  void copy_batch(const std::vector<void*>& targets, const std::vector<const void*>& sources, std::size_t bytes) const {
-    const std::vector<std::size_t> sizes(targets.size(), bytes);
-    cudaMemcpyAttributes attributes{};
-    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-    std::size_t first = 0;  // of the copies with these attributes
-    check_cuda(cudaMemcpyBatchAsync(targets.data(), sources.data(), sizes.data(), sizes.size(), &attributes, &first, 1,
-                                    stream_.get()),
-               "a batch of copies");
-  }
-
   GpuInfo info_;
   GpuStream stream_;
   GigaHertz clock_;
-  GpuMemory source_;
+  GpuMemory source_, flag_;
   Destination destination_;
-  bool batched_;
+  std::string path_;
 };
 
 // From 4 KiB to 512 MiB; so many in a row that a launch is a small part of them, and never more than fit.
@@ -286,7 +279,8 @@ std::vector<GpuPort> ports_on_offer(int device) {
   }
   std::vector<GpuPort> ports;
   for (const auto& to : destinations) {
-    for (const char* path : {"st16", "st4", "bulk", "tensor", "ce", "ce_batch"}) ports.push_back({device, to, path});
+    for (const char* path : {"st16", "st4", "bulk", "tensor", "ce", "ce_batch", "ce_wait"})
+      ports.push_back({device, to, path});
   }
   return ports;
 }

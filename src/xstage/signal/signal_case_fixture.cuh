@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -51,7 +53,8 @@ inline void finish() { check_cuda(cudaDeviceSynchronize(), "kernels of a case");
 template <class T>
 class DeviceArray {
  public:
-  explicit DeviceArray(std::size_t size) : size_(size), memory_(0, GpuPlace::own, size * sizeof(T)) {}
+  explicit DeviceArray(std::size_t size, int device = 0)
+      : size_(size), memory_(device, GpuPlace::own, size * sizeof(T)) {}
   T* data() const { return reinterpret_cast<T*>(memory_.data()); }
   std::vector<T> host() const {
     std::vector<T> values(size_);
@@ -72,21 +75,38 @@ inline SignalOptions named(double timeout_s = 30) {
   return options;
 }
 
-// A world with a flag and payload per source, and what Epochs needs.
+constexpr int kPayloadWords = 256;  // of every source
+
+// What every rank has of a world with a flag and a payload per source.
+struct CaseLayout {
+  explicit CaseLayout(int ranks)
+      : num_ranks(ranks),
+        payload(layout.add("payload", static_cast<std::size_t>(ranks) * kPayloadWords * sizeof(std::uint64_t))),
+        region(GpuSignals::reserve(layout, ranks, ranks)) {}
+  int num_ranks;
+  Layout layout;
+  RegionId payload, region;
+};
+
+// Such a world, and what Epochs needs.
 class Fixture {
  public:
-  static constexpr int kWords = 256;
   static constexpr std::uint32_t kDelays = 4096;
 
+  // Virtual ranks.
   Fixture(int num_ranks, GpuPlace place, int blocks_per_rank, const Settings& settings, SignalOptions options = named())
+      : Fixture(CaseLayout(num_ranks), GpuWorld(CaseLayout(num_ranks).layout, num_ranks, 0, place), blocks_per_rank,
+                settings, std::move(options)) {}
+
+  Fixture(const CaseLayout& layout, GpuWorld world, int blocks_per_rank, const Settings& settings,
+          SignalOptions options = named())
       : options_(std::move(options)),
-        payload_(layout_.add("payload", static_cast<std::size_t>(num_ranks) * kWords * sizeof(std::uint64_t))),
-        region_(GpuSignals::reserve(layout_, num_ranks, num_ranks)),
+        payload_(layout.payload),
         blocks_per_rank_(blocks_per_rank),
-        world_(layout_, num_ranks, 0, place),
-        signals_(world_, region_, num_ranks, options_),
-        delays_(kDelays),
-        wrong_(1),
+        world_(std::move(world)),
+        signals_(world_, layout.region, layout.num_ranks, options_),
+        delays_(kDelays, world_.device()),
+        wrong_(1, world_.device()),
         expected_epoch_(options_.first_epoch) {
     std::vector<std::uint32_t> delays;
     const RandomKey key{settings.seed, 0};
@@ -97,9 +117,9 @@ class Fixture {
   Epochs epochs(std::int64_t num_epochs, bool all_to_all = false) const {
     const auto offset = world_.layout().offset(payload_);
     return {.tables = signals_.tables(),
-            .num_parts = world_.num_ranks(),
+            .num_parts = world_.num_own_ranks(),
             .payload = offset,
-            .num_words = kWords,
+            .num_words = kPayloadWords,
             .all_to_all = all_to_all,
             .num_epochs = num_epochs,
             .delays_ns = delays_.data(),
@@ -107,8 +127,8 @@ class Fixture {
             .wrong = wrong_.data()};
   }
   void start(const Epochs& one, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) const {
-    require_resident(
-        residency_of(0, reinterpret_cast<const void*>(epochs_kernel), "epochs", num_blocks(), kThreads, shared_bytes));
+    require_resident(residency_of(world_.device(), reinterpret_cast<const void*>(epochs_kernel), "epochs", num_blocks(),
+                                  kThreads, shared_bytes));
     launch(epochs_kernel, one, num_blocks(), kThreads, shared_bytes, stream);
   }
   // Every rank is `num_epochs` further and found every word.
@@ -118,7 +138,8 @@ class Fixture {
     const auto wrong = wrong_.host()[0];
     expect(wrong == 0, std::to_string(wrong) + " wrong words");
     expected_epoch_ += static_cast<std::uint32_t>(num_epochs);
-    for (int rank = 0; rank < world_.num_ranks(); ++rank) {
+    for (int i = 0; i < world_.num_own_ranks(); ++i) {
+      const int rank = world_.first_rank() + i;
       expect(signals_.epoch(rank) == expected_epoch_, "rank " + std::to_string(rank) + " is in epoch " +
                                                           std::to_string(signals_.epoch(rank)) + ", not " +
                                                           std::to_string(expected_epoch_));
@@ -140,15 +161,14 @@ class Fixture {
   }
   void reset() {
     signals_.reset();
-    expected_epoch_ = signals_.epoch(0);
+    expected_epoch_ = signals_.epoch(world_.first_rank());
   }
-  int num_blocks() const { return world_.num_ranks() * blocks_per_rank_; }
+  int num_blocks() const { return world_.num_own_ranks() * blocks_per_rank_; }
   int blocks_per_rank() const { return blocks_per_rank_; }
 
  private:
   SignalOptions options_;
-  Layout layout_;
-  RegionId payload_, region_;
+  RegionId payload_;
   int blocks_per_rank_;
   GpuWorld world_;
   GpuSignals signals_;
@@ -156,6 +176,58 @@ class Fixture {
   DeviceArray<unsigned long long> wrong_;
   std::uint32_t expected_epoch_;
 };
+
+// A launch as a graph, replayed in a stream of its own.
+class CapturedLaunch {
+ public:
+  explicit CapturedLaunch(const std::function<void(cudaStream_t)>& launch) {
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+    check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
+    launch(stream_);
+    check_cuda(cudaStreamEndCapture(stream_, &graph_), "capture");
+    check_cuda(cudaGraphInstantiate(&replay_, graph_, 0), "a graph");
+  }
+  CapturedLaunch(const CapturedLaunch&) = delete;
+  CapturedLaunch& operator=(const CapturedLaunch&) = delete;
+  ~CapturedLaunch() {
+    cudaGraphExecDestroy(replay_);
+    cudaGraphDestroy(graph_);
+    cudaStreamDestroy(stream_);
+  }
+  void replay() const { check_cuda(cudaGraphLaunch(replay_, stream_), "replay"); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t replay_ = nullptr;
+};
+
+struct RoundTripTimes {
+  double low_ns, median_ns, high_ns, mean_ns;  // 5 %, half and 95 % of the trips are faster
+  std::string text() const {
+    char text[160];
+    std::snprintf(text, sizeof(text), "median %.0f ns, 5 %% %.0f, 95 %% %.0f; mean of all %.0f", median_ns, low_ns,
+                  high_ns, mean_ns);
+    return text;
+  }
+};
+
+// Of a flag between ranks 0 and 1 of two; `signals` has one flag. Only rank 0 measures.
+inline RoundTripTimes measure_round_trips(const GpuWorld& world, const GpuSignals& signals, int num_trips) {
+  const DeviceArray<std::uint32_t> cycles(static_cast<std::size_t>(num_trips), world.device());
+  const DeviceArray<std::uint64_t> all(2, world.device());
+  launch(round_trips_kernel, RoundTrips{signals.tables(), num_trips, cycles.data(), all.data()}, world.num_own_ranks(),
+         32);
+  finish();
+  signals.throw_if_given_up();
+  if (world.first_rank() != 0) return {};
+  auto trips = cycles.host();
+  std::sort(trips.begin(), trips.end());
+  const auto totals = all.host();
+  const double ns_per_cycle = static_cast<double>(totals[0]) / static_cast<double>(totals[1]);
+  const auto at = [&](double part) { return ns_per_cycle * trips[static_cast<std::size_t>(part * (num_trips - 1))]; };
+  return {at(0.05), at(0.5), at(0.95), static_cast<double>(totals[0]) / num_trips};
+}
 
 // Runs cases one after the other and says what became of each.
 class Table {
@@ -194,6 +266,39 @@ inline void expect_words(const std::string& text, const std::vector<std::string>
   for (const auto& word : words) {
     expect(text.find(word) != std::string::npos, "the report '" + text + "' lacks '" + word + "'");
   }
+}
+
+// Before the first call of CUDA: a launch must not wait for another kernel's end, neither to load its code nor for a
+// hardware queue.
+inline void prepare_launches() {
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+}
+
+inline Settings parse(int argc, char** argv) {
+  Settings settings;
+  for (int i = 1; i < argc; ++i) {
+    const std::string option = argv[i];
+    if (option == "--small") {
+      settings.small = true;
+      settings.epochs = 20;
+      continue;
+    }
+    if (i + 1 == argc) throw std::runtime_error(option + ": unknown, or lacks its value");
+    const char* value = argv[++i];
+    if (option == "--epochs") {
+      settings.epochs = std::atoll(value);
+    } else if (option == "--late-s") {
+      settings.late_s = std::atof(value);
+    } else if (option == "--seed") {
+      settings.seed = static_cast<std::uint64_t>(std::atoll(value));
+    } else if (option == "--only") {
+      settings.only = value;
+    } else {
+      throw std::runtime_error(option + " is no option");
+    }
+  }
+  return settings;
 }
 
 }  // namespace xs::cases

@@ -63,24 +63,10 @@ void round_trip_cases(Table& table, const Settings& settings) {
       const auto region = GpuSignals::reserve(layout, 1, 2);
       const GpuWorld world(layout, 2, 0, place);
       const GpuSignals signals(world, region, 1, named());
-      const int num_trips = settings.small ? 20 : 20'000;
-      const DeviceArray<std::uint32_t> cycles(static_cast<std::size_t>(num_trips));
-      const DeviceArray<std::uint64_t> all(2);
-      launch(round_trips_kernel, RoundTrips{signals.tables(), num_trips, cycles.data(), all.data()}, 2, 32);
-      finish();
-      signals.throw_if_given_up();
-      auto trips = cycles.host();
-      std::sort(trips.begin(), trips.end());
-      const double ns_per_cycle = static_cast<double>(all.host()[0]) / static_cast<double>(all.host()[1]);
-      const auto at = [&](double part) {
-        return ns_per_cycle * trips[static_cast<std::size_t>(part * (num_trips - 1))];
-      };
-      char text[160];
-      std::snprintf(text, sizeof(text), "median %.0f ns, 5 %% %.0f, 95 %% %.0f; mean of all %.0f", at(0.5), at(0.05),
-                    at(0.95), static_cast<double>(all.host()[0]) / num_trips);
-      remark = text;
+      const auto trips = measure_round_trips(world, signals, settings.small ? 20 : 20'000);
+      remark = trips.text();
       // 1.9 us were measured between two processes that share a GPU; a third more is this test's limit.
-      expect(settings.small || place == GpuPlace::far || at(0.5) <= 1.3 * 1900, remark);
+      expect(settings.small || place == GpuPlace::far || trips.median_ns <= 1.3 * 1900, remark);
       return 1;
     });
   }
@@ -207,20 +193,10 @@ void graph_case(Table& table, const Settings& settings) {
   table.run("replay of a captured graph", [&](std::string& remark) {
     Fixture fixture(4, GpuPlace::own, 4, settings);
     const int replays = settings.small ? 10 : 1000;
-    cudaStream_t stream = nullptr;
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t replay = nullptr;
-    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
     const auto one = fixture.epochs(5, true);
-    fixture.start(one, 0, stream);
-    check_cuda(cudaStreamEndCapture(stream, &graph), "capture");
-    check_cuda(cudaGraphInstantiate(&replay, graph, 0), "a graph");
-    for (int i = 0; i < replays; ++i) check_cuda(cudaGraphLaunch(replay, stream), "replay");
+    const CapturedLaunch captured([&](cudaStream_t stream) { fixture.start(one, 0, stream); });
+    for (int i = 0; i < replays; ++i) captured.replay();
     fixture.expect_done(replays * one.num_epochs);
-    check_cuda(cudaGraphExecDestroy(replay), "a graph");
-    check_cuda(cudaGraphDestroy(graph), "a graph");
-    check_cuda(cudaStreamDestroy(stream), "a stream");
     remark = std::to_string(replays) + " replays";
     return replays * one.num_epochs;
   });
@@ -292,32 +268,6 @@ void role_cases(Table& table, const Settings& settings) {
   }
 }
 
-Settings parse(int argc, char** argv) {
-  Settings settings;
-  for (int i = 1; i < argc; ++i) {
-    const std::string option = argv[i];
-    if (option == "--small") {
-      settings.small = true;
-      settings.epochs = 20;
-      continue;
-    }
-    if (i + 1 == argc) throw std::runtime_error(option + ": unknown, or lacks its value");
-    const char* value = argv[++i];
-    if (option == "--epochs") {
-      settings.epochs = std::atoll(value);
-    } else if (option == "--late-s") {
-      settings.late_s = std::atof(value);
-    } else if (option == "--seed") {
-      settings.seed = static_cast<std::uint64_t>(std::atoll(value));
-    } else if (option == "--only") {
-      settings.only = value;
-    } else {
-      throw std::runtime_error(option + " is no option");
-    }
-  }
-  return settings;
-}
-
 int run_all(const Settings& settings) {
   int num_sms = 0;
   check_cuda(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, 0), "SMs");
@@ -339,10 +289,7 @@ int run_all(const Settings& settings) {
 }  // namespace xs::cases
 
 int main(int argc, char** argv) {
-  // Before the first call of CUDA: a launch must not wait for another kernel's end, neither to load its code nor for a
-  // hardware queue.
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  xs::cases::prepare_launches();
   int num_devices = 0;
   const auto status = cudaGetDeviceCount(&num_devices);
   if (status != cudaSuccess || num_devices == 0) {

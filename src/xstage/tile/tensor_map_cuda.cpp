@@ -1,22 +1,8 @@
 #include "xstage/core/error.hpp"
-#include "xstage/mem/cuda_check.hpp"
+#include "xstage/mem/cuda_driver.hpp"
 #include "xstage/tile/tensor_map.hpp"
 
 namespace xs {
-namespace {
-
-// Asked for at run time: a program that links libcuda does not start where there is no driver.
-auto tensor_map_encoder() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found),
-             "looking for tensor maps in the driver");
-  if (found != cudaDriverEntryPointSuccess) fail(ErrorKind::unavailable, "this driver knows no tensor maps");
-  return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-}
-
-}  // namespace
-
 CUtensorMap map_rows(std::byte* base, std::int64_t bytes, int copy_bytes) {
   require(bytes > 0 && bytes % kMapRowBytes == 0 && copy_bytes > 0 && copy_bytes % kMapRowBytes == 0 &&
               copy_bytes / kMapRowBytes <= kMostMapRows,
@@ -25,9 +11,10 @@ CUtensorMap map_rows(std::byte* base, std::int64_t bytes, int copy_bytes) {
   CUtensorMap map{};
   const cuuint64_t sizes[] = {kMapRowBytes, static_cast<cuuint64_t>(bytes / kMapRowBytes)}, strides[] = {kMapRowBytes};
   const cuuint32_t box[] = {kMapRowBytes, static_cast<cuuint32_t>(copy_bytes / kMapRowBytes)}, steps[] = {1, 1};
-  const auto result = tensor_map_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, base, sizes, strides, box, steps,
-                                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
-                                           CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const auto encode = driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
+  const auto result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, base, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   check(result == CUDA_SUCCESS, "a tensor map of {} bytes at {}: the driver answers {}", bytes, fmt::ptr(base),
         static_cast<int>(result));
   return map;
