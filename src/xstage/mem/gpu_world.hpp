@@ -30,6 +30,10 @@ class GpuWorld {
   int num_own_ranks() const { return own_.empty() ? 1 : num_ranks(); }
   DeviceRank rank(int rank) const;
 
+  // Throws Error(usage) that names a rank in whose part what kernels of device() add is not atomic to others: memory
+  // behind PCIe.
+  void require_atomics() const;
+
   // Between host memory and a rank's region, for set-up and tests. Wait for the device; throw Error(usage) when the
   // bytes do not fit.
   void read(int rank, RegionId region, std::size_t offset, std::span<std::byte> target) const;

@@ -44,6 +44,7 @@ class ThreadGpu {
   cases::Epochs epochs(std::int64_t num_epochs, bool all_to_all) {
     return {.tables = tables_.data(),
             .num_parts = num_ranks_,
+            .parts = parts_.data(),
             .payload = layout_.offset(payload_),
             .num_words = kWords,
             .all_to_all = all_to_all,

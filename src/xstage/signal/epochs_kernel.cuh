@@ -26,7 +26,8 @@ __device__ inline std::uint64_t payload_word(std::uint32_t epoch, int source, in
 struct Epochs {
   const SignalTable* tables;
   int num_parts;
-  std::uint64_t payload;  // region with `num_words` per source
+  std::byte* const* parts;  // of every rank, that holds the payload
+  std::uint64_t payload;    // where a region begins in it, with `num_words` per source
   int num_words;
   bool all_to_all;  // else to the next rank
   std::int64_t num_epochs;
@@ -41,19 +42,19 @@ struct Epochs {
 
 __global__ void __launch_bounds__(kThreads) epochs_kernel(const __grid_constant__ Epochs one) {
   const GridPart part = part_of(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), one.num_parts);
-  const DeviceRank ranks = one.tables[part.part].rank;
   DeviceSignals signals(one.tables[part.part]);
-  const int rank = ranks.rank, num_ranks = ranks.num_ranks;
+  const int rank = signals.rank(), num_ranks = signals.num_ranks();
   const int num_peers = one.all_to_all ? num_ranks - 1 : 1;
   const auto delay = [&](std::int64_t step) {
     const auto draw = static_cast<std::uint64_t>(step * num_ranks + rank + 7 * part.block);
     spin(one.delays_ns[draw % one.num_delays]);
   };
+  const auto payload_of = [&](int of) { return reinterpret_cast<std::uint64_t*>(one.parts[of] + one.payload); };
   if (rank == one.late_rank) spin(one.late_ns);
   for (std::int64_t i = 0; i < one.num_epochs; ++i) {
     for (int hop = 1; hop <= num_peers; ++hop) {
       const int peer = (rank + hop) % num_ranks;
-      auto* slot = ranks.at<std::uint64_t>(peer, one.payload) + static_cast<std::int64_t>(rank) * one.num_words;
+      auto* slot = payload_of(peer) + static_cast<std::int64_t>(rank) * one.num_words;
       for (int word = part.block + part.num_blocks * static_cast<int>(threadIdx.x); word < one.num_words;
            word += part.num_blocks * static_cast<int>(blockDim.x)) {
         slot[word] = payload_word(signals.epoch(), rank, peer, word);
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) epochs_kernel(const __grid_constant_
     for (int hop = 1; hop <= num_peers; ++hop) {
       const int source = (rank + num_ranks - hop) % num_ranks;
       if (!signals.wait_block(source, static_cast<Word>(part.num_blocks))) return;
-      const auto* slot = ranks.at<std::uint64_t>(rank, one.payload) + static_cast<std::int64_t>(source) * one.num_words;
+      const auto* slot = payload_of(rank) + static_cast<std::int64_t>(source) * one.num_words;
       for (int word = static_cast<int>(threadIdx.x); word < one.num_words; word += static_cast<int>(blockDim.x)) {
         if (slot[word] != payload_word(signals.epoch(), source, rank, word)) atomicAdd(one.wrong, 1ull);
       }

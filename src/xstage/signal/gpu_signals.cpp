@@ -48,6 +48,7 @@ GpuSignals::GpuSignals(const GpuWorld& world, RegionId region, int num_flags, Si
       region_(region),
       options_(std::move(options)),
       memory_(world.device(), GpuPlace::own, all_bytes(world)) {
+  world.require_atomics();
   const auto timeout = [](Nanos time) { return static_cast<std::uint64_t>(time.value); };
   std::vector<SignalTable> tables;
   for (int i = 0; i < world.num_own_ranks(); ++i) {

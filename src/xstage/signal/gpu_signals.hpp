@@ -18,8 +18,9 @@ class GpuSignals {
   // The region that `num_flags` flags need.
   static RegionId reserve(Layout& layout, int num_flags, int num_ranks);
 
-  // For the ranks of `world` that run here, which must outlive this. `region` must be zeroed, all ranks must use the
-  // same options. `options.faults` are for ranks of the CPU: kernels under test bring their own.
+  // For the ranks of `world` that run here, which must outlive this; what the flags publish may lie elsewhere. Throws
+  // Error(usage) where flags would not be atomic (GpuWorld::require_atomics). `region` must be zeroed, all ranks must
+  // use the same options. `options.faults` are for ranks of the CPU: kernels under test bring their own.
   GpuSignals(const GpuWorld& world, RegionId region, int num_flags, SignalOptions options);
 
   // For kernels: on the device, one per rank that runs here, in the order of ranks. Index it by GridPart::part.

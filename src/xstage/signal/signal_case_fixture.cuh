@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -93,10 +94,12 @@ class Fixture {
  public:
   static constexpr std::uint32_t kDelays = 4096;
 
-  // Virtual ranks.
+  // Virtual ranks. `place`: of the payload.
   Fixture(int num_ranks, GpuPlace place, int blocks_per_rank, const Settings& settings, SignalOptions options = named())
-      : Fixture(CaseLayout(num_ranks), GpuWorld(CaseLayout(num_ranks).layout, num_ranks, 0, place), blocks_per_rank,
-                settings, std::move(options)) {}
+      : Fixture(CaseLayout(num_ranks), GpuWorld(CaseLayout(num_ranks).layout, num_ranks, 0, GpuPlace::own),
+                blocks_per_rank, settings, std::move(options)) {
+    if (place == GpuPlace::far) far_.emplace(CaseLayout(num_ranks).layout, num_ranks, 0, place);
+  }
 
   Fixture(const CaseLayout& layout, GpuWorld world, int blocks_per_rank, const Settings& settings,
           SignalOptions options = named())
@@ -118,6 +121,7 @@ class Fixture {
     const auto offset = world_.layout().offset(payload_);
     return {.tables = signals_.tables(),
             .num_parts = world_.num_own_ranks(),
+            .parts = (far_ ? *far_ : world_).rank(world_.first_rank()).parts,
             .payload = offset,
             .num_words = kPayloadWords,
             .all_to_all = all_to_all,
@@ -171,6 +175,7 @@ class Fixture {
   RegionId payload_;
   int blocks_per_rank_;
   GpuWorld world_;
+  std::optional<GpuWorld> far_;  // holds the payload instead
   GpuSignals signals_;
   DeviceArray<std::uint32_t> delays_;
   DeviceArray<unsigned long long> wrong_;
@@ -266,13 +271,6 @@ inline void expect_words(const std::string& text, const std::vector<std::string>
   for (const auto& word : words) {
     expect(text.find(word) != std::string::npos, "the report '" + text + "' lacks '" + word + "'");
   }
-}
-
-// Before the first call of CUDA: a launch must not wait for another kernel's end, neither to load its code nor for a
-// hardware queue.
-inline void prepare_launches() {
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
 }
 
 inline Settings parse(int argc, char** argv) {

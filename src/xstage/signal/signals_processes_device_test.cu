@@ -259,7 +259,9 @@ int run_all(const Settings& settings, const Machine& machine) {
 }  // namespace xs::cases
 
 int main(int argc, char** argv) {
-  xs::cases::prepare_launches();
+  // Before the first call of CUDA: a launch must not wait for another kernel's end to load its code. (More hardware
+  // queues than usual are not to be had: four processes that ask for 32 each get "out of memory".)
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   ::alarm(400);  // a hang ends here, and with this process all ranks
   xs::cases::Machine machine{};
   try {

@@ -33,6 +33,7 @@ class CopyQueue {
 
   // What is queued from now on waits until `flag`, which the GPU reaches, has come to `target` or past it (ahead()).
   // acquires: what the raises that make up `target` published. `name` is for the report.
+  // Code of a kernel that raises it must be loaded before (CUDA_MODULE_LOADING=EAGER): loading waits for all streams.
   void wait_for(Word* flag, Word target, std::string name);
 
   // Until all is done. Throws Error(timeout) with the flag that did not come, after it has let the stream go on as if

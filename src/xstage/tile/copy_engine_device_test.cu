@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <stdexcept>
@@ -150,6 +151,7 @@ void a_flag_that_does_not_come_is_named() {
 }  // namespace
 
 int main() {
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // see CopyQueue::wait_for
   int num_devices = 0;
   if (cudaGetDeviceCount(&num_devices) != cudaSuccess || num_devices == 0) {
     std::fprintf(stderr, "copy_engine_device_test: no GPU\n");
