@@ -7,7 +7,6 @@
 #include "xstage/cli/command.hpp"
 #include "xstage/cli/probe_tables.hpp"
 #include "xstage/core/json.hpp"
-#include "xstage/model/fit.hpp"
 #include "xstage/probe/gpu_target.hpp"
 #include "xstage/probe/host_target.hpp"
 #include "xstage/probe/machine_probe.hpp"
@@ -33,7 +32,7 @@ struct Recovered {
 };
 
 Recovered recover(const ProbeTarget& target, const std::vector<ProbedPattern>& patterns, int most_workers) {
-  const auto port = fit_port(to_samples(patterns), target.path, target.dst, {target.clock});
+  const auto port = fit_probed(to_samples(patterns), target.path, target.dst, {target.clock});
   return {port, port.params.drain.value, port.params.capacity_of(most_workers).value};
 }
 
@@ -49,18 +48,20 @@ void print_recovered(const Recovered& found, const ProbeCommandOptions& options)
   if (!found.port.saturated) return fmt::print("=> None of these patterns fills the port: both are lower bounds.\n");
   fmt::print(
       "=> Measured: threads put for free until {:.2f} MB are outstanding; then they wait for a port that drains {:.3f} "
-      "GB/s ({} patterns, mean error {:.1f} %).\n",
-      found.capacity_bytes * 1e-6, found.drain_gbs, found.port.num_patterns, 100 * found.port.mean_abs_rel_error);
+      "GB/s ({}).\n",
+      found.capacity_bytes * 1e-6, found.drain_gbs, errors_of(found.port));
 }
 
 Json recovered_json(const Recovered& found, const ProbeCommandOptions& options) {
-  return {{"drain_gbs", found.drain_gbs},
-          {"drain_rel_error", found.drain_gbs / options.drain_gbs - 1},
-          {"capacity_bytes", found.capacity_bytes},
-          {"capacity_rel_error", found.capacity_bytes / static_cast<double>(options.capacity_bytes) - 1},
-          {"saturated", found.port.saturated},
-          {"patterns", found.port.num_patterns},
-          {"mean_abs_rel_error", found.port.mean_abs_rel_error}};
+  Json json{{"drain_gbs", found.drain_gbs},
+            {"drain_rel_error", found.drain_gbs / options.drain_gbs - 1},
+            {"capacity_bytes", found.capacity_bytes},
+            {"capacity_rel_error", found.capacity_bytes / static_cast<double>(options.capacity_bytes) - 1},
+            {"saturated", found.port.saturated},
+            {"patterns", found.port.num_patterns},
+            {"mean_abs_rel_error", found.port.mean_abs_rel_error}};
+  if (found.port.held_out_error) json["held_out_error"] = *found.port.held_out_error;
+  return json;
 }
 
 void probe_host(const ProbeCommandOptions& options) {
@@ -113,8 +114,8 @@ void probe_gpu(const ProbeCommandOptions& options) {
   if (options.fit) {
     machine = gpu_machine(options.port.device);
     Progress fitting("fit");
-    machine.ports.push_back(fit_port(to_samples(patterns), target.path, target.dst, {target.clock, machine.sm_groups},
-                                     [&](double done) { fitting.update(done); }));
+    machine.ports.push_back(fit_probed(to_samples(patterns), target.path, target.dst, {target.clock, machine.sm_groups},
+                                       [&](double done) { fitting.update(done); }));
   }
   if (!options.json) {
     print_patterns(target, patterns);

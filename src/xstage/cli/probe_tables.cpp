@@ -36,8 +36,14 @@ const char* name_of(Completion completion) {
 
 std::string port_name(const PortParams& port) { return port.path + " to " + port.dst; }
 
+std::string errors_of(const FittedPort& port) {
+  auto text = fmt::format("{} patterns, mean error {}", port.num_patterns, percent(port.mean_abs_rel_error));
+  if (port.held_out_error) text += fmt::format(", {} on patterns held out", percent(*port.held_out_error));
+  return text;
+}
+
 void print_ports(const Machine& machine, const std::string& samples, const std::string& written_to) {
-  Table table({"port", "free B/clk/SM", "drain GB/s", "capacity KiB", "patterns", "mean error"});
+  Table table({"port", "free B/clk/SM", "drain GB/s", "capacity KiB", "patterns", "mean error", "held out"});
   const FittedPort* best = nullptr;  // for the closing line: the surest port, to a peer if there is one
   const auto score = [](const FittedPort& port) {
     return (port.params.dst == "nvlink" ? 0 : 1) + port.mean_abs_rel_error + 1.0 / port.num_patterns;
@@ -48,7 +54,7 @@ void print_ports(const Machine& machine, const std::string& samples, const std::
     table.add({port_name(params), fmt::format("{:.1f}", params.free_issue.value),
                with_interval(port, "drain_bytes_per_ns", params.drain.value, 1),
                with_interval(port, "capacity_bytes", params.capacity.value, 1024), std::to_string(port.num_patterns),
-               fmt::format("{:.1f} %", 100 * port.mean_abs_rel_error)});
+               percent(port.mean_abs_rel_error), port.held_out_error ? percent(*port.held_out_error) : "-"});
     if (const auto names = not_identified(port); !names.empty()) {
       verdicts += fmt::format("{}: these samples do not identify {}\n", port_name(params), names);
     }
@@ -61,9 +67,9 @@ void print_ports(const Machine& machine, const std::string& samples, const std::
   if (best == nullptr) return fmt::print("=> None of these patterns fills its port: every store was free.\n");
   fmt::print(
       "=> Measured: SMs of {} store {} for free until {:.1f} MB are outstanding; then they wait for a link that drains "
-      "{:.0f} GB/s ({} patterns, mean error {:.1f} %).\n",
+      "{:.0f} GB/s ({}).\n",
       machine.chip, port_name(best->params), best->params.capacity_of(machine.num_sms).value * 1e-6,
-      best->params.drain.value, best->num_patterns, 100 * best->mean_abs_rel_error);
+      best->params.drain.value, errors_of(*best));
 }
 
 void print_patterns(const ProbeTarget& target, const std::vector<ProbedPattern>& patterns) {

@@ -14,6 +14,8 @@ namespace xs::cli {
 
 std::string port_name(const PortParams& port);  // "st16 to host"
 
+std::string errors_of(const FittedPort& port);  // "167 patterns, mean error 4.1 %, 5.2 % on patterns held out"
+
 // The machine's ports with their intervals, from `samples` ("32512 rows of a.csv"), and a closing line about the surest
 // one. `written_to`: the file that has them all; empty if none.
 void print_ports(const Machine& machine, const std::string& samples, const std::string& written_to);

@@ -49,8 +49,10 @@ class FitProblem {
     const auto add = [this](const char* name, double guess, double below, double above, auto set) {
       coordinates_.push_back({name, std::log(guess), std::log(guess / below), std::log(guess * above), set});
     };
+    const bool copies = path.starts_with("bulk") || path.starts_with("tensor");
+    const bool stores_in_stage = path.starts_with("st") && slows_as_bursts_grow();
     add("burst_overhead_cycles", overhead, 20, 4, [](PortParams& p, double v) { p.burst_overhead = {v}; });
-    add("free_issue_bytes_per_cycle", free_issue_.value * 1.1, 2, 2,
+    add("free_issue_bytes_per_cycle", free_issue_.value * (stores_in_stage ? 1.5 : 1.1), 2, 2,
         [](PortParams& p, double v) { p.free_issue = {v}; });
     add("drain_bytes_per_ns", throughput_.value, 2, 4, [](PortParams& p, double v) { p.drain = {v}; });
     add("capacity_bytes", 2.5e6, 1000, 100, [](PortParams& p, double v) { p.capacity = {v}; });
@@ -61,9 +63,11 @@ class FitProblem {
     if (std::ranges::any_of(samples_, [](auto& sample) { return sample.pattern.await != Completion::issued; })) {
       add("disorder", 2.5, 25, 4, [](PortParams& p, double v) { p.disorder = v; });
     }
-    if (path.starts_with("bulk") || path.starts_with("tensor")) {
-      add("engine_bytes_per_cycle", free_issue_.value * 0.6, 4, 1.6, [](PortParams& p, double v) { p.engine = {v}; });
-      add("engine_capacity_bytes", 32768, 100, 10, [](PortParams& p, double v) { p.engine_capacity = {v}; });
+    if (copies || stores_in_stage) {
+      add("engine_bytes_per_cycle", free_issue_.value * (copies ? 0.6 : 0.8), 4, 1.6,
+          [](PortParams& p, double v) { p.engine = {v}; });
+      add("engine_capacity_bytes", copies ? 32768 : 8192, 100, 10,
+          [](PortParams& p, double v) { p.engine_capacity = {v}; });
     }
     std::set<int> workers;
     for (const auto& sample : samples_) workers.insert(sample.pattern.workers);
@@ -133,6 +137,21 @@ class FitProblem {
     const auto middle = seen.begin() + static_cast<std::ptrdiff_t>(seen.size() / 2);
     std::ranges::nth_element(seen, middle);
     return {*middle};
+  }
+
+  // Whether the fewest workers, which fill the port last, bring in their largest burst slower than a smaller one: the
+  // overhead alone would do the opposite.
+  bool slows_as_bursts_grow() const {
+    const auto by_workers = [](const PatternSample& sample) { return sample.pattern.workers; };
+    const int fewest = std::ranges::min(samples_, {}, by_workers).pattern.workers;
+    double fastest = 0, largest = 0, of_largest = 0;
+    for (const auto& sample : samples_) {
+      if (sample.pattern.workers != fewest) continue;
+      const double bytes = sample.pattern.bytes.value, rate = bytes / sample.mean_issue.value;
+      fastest = std::max(fastest, rate);
+      if (bytes > largest) largest = bytes, of_largest = rate;
+    }
+    return of_largest < 0.95 * fastest;
   }
 
   // Of the longest pattern, in which what fits into the stage matters least.

@@ -77,6 +77,24 @@ TEST(Fit, RecoversTheParametersThatMadeTheSamples) {
   }
 }
 
+// A loop that stores faster than an SM sends: the first kilobytes of a burst wait in the SM.
+TEST(Fit, RecoversTheStageOfAnSmThatItsStoresShow) {
+  auto port_with_stage = truth();
+  port_with_stage.free_issue = {50};
+  port_with_stage.engine = {24};
+  port_with_stage.engine_capacity = {10000};
+  const auto samples = measure(port_with_stage, {1, 16, 132}, {4096, 16384, 65536, 262144}, {0, 4000, 32000});
+  const auto port = fit_port(samples, "st16", "nvlink", {kClock});
+  EXPECT_LT(port.mean_abs_rel_error, 0.015);
+  EXPECT_NEAR(port.params.engine.value, 24, 0.5);
+  EXPECT_NEAR(port.params.engine_capacity.value, 10000, 2000);
+  EXPECT_TRUE(parameter(port, "engine_bytes_per_cycle").identified);
+  // Where bursts only get faster as they grow there is none to see.
+  const auto without = fit_port(measure(truth(), {1, 16}, {4096, 65536}, {0, 4000}), "st16", "nvlink", {kClock});
+  EXPECT_EQ(without.params.engine_capacity, Bytes{0});
+  EXPECT_EQ(std::ranges::count(without.parameters, "engine_bytes_per_cycle", &FittedParameter::name), 0);
+}
+
 TEST(Fit, PortThatNeverFillsGivesLowerBounds) {
   const auto samples = measure(truth(), {2, 4}, {4096, 65536}, {0, 8000});  // 160 bytes/ns cannot fill this link
   const auto port = fit_port(samples, "st16", "nvlink", {kClock});

@@ -29,6 +29,34 @@ void predict_from_others(std::span<const PatternSample> samples, const std::stri
   }
 }
 
+// The (bytes, gap) pairs dealt to parts, each part as told by a fit of the others.
+std::vector<Cycles> tell_parts(std::span<const PatternSample> samples, const std::string& path, const std::string& dst,
+                               const FitContext& context, int folds, const FitProgress& progress) {
+  require(folds >= 2 && can_hold_out(samples, folds), "hold-out: {} to {} has too few bursts and gaps for {} parts",
+          path, dst, folds);
+  std::map<BurstAndGap, int> fold_of;
+  for (const auto& sample : samples) fold_of[burst_and_gap(sample)] = 0;
+  int dealt = 0;
+  for (auto& entry : fold_of) entry.second = dealt++ % folds;
+  std::vector<Cycles> told(samples.size());
+  for (int fold = 0; fold < folds; ++fold) {
+    const auto part = [&](double done) {
+      if (progress) progress((fold + done) / folds);
+    };
+    const auto is_held = [&](const PatternSample& sample) { return fold_of.at(burst_and_gap(sample)) == fold; };
+    predict_from_others(samples, path, dst, context, part, is_held, told);
+  }
+  return told;
+}
+
+ErrorByWorkers errors_of(std::span<const PatternSample> samples, const std::vector<Cycles>& told) {
+  ErrorByWorkers errors;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    errors.add(samples[i].pattern.workers, std::abs(told[i] / samples[i].mean_issue - 1));
+  }
+  return errors;
+}
+
 std::vector<Crossing> find_crossings(std::span<const PatternSample> samples, const std::vector<Cycles>& predicted,
                                      const PortParams& params, GigaHertz clock) {
   std::map<std::tuple<Crossing::Kind, int, double>, std::map<double, std::pair<double, double>>> points;
@@ -78,48 +106,40 @@ bool can_hold_out(std::span<const PatternSample> samples, int folds) {
   return pairs.size() >= 2 * static_cast<std::size_t>(folds);
 }
 
+ErrorByWorkers held_out_error(std::span<const PatternSample> samples, const std::string& path, const std::string& dst,
+                              const FitContext& context, int folds, const FitProgress& progress) {
+  return errors_of(samples, tell_parts(samples, path, dst, context, folds, progress));
+}
+
 PortHoldOut hold_out(std::span<const PatternSample> samples, const std::string& path, const std::string& dst,
                      const FitContext& context, int folds, const FitProgress& progress) {
-  require(folds >= 2 && can_hold_out(samples, folds), "hold-out: {} to {} has too few bursts and gaps for {} parts",
-          path, dst, folds);
-  std::map<BurstAndGap, int> fold_of;
   std::set<int> inner;
-  for (const auto& sample : samples) {
-    fold_of[burst_and_gap(sample)] = 0;
-    inner.insert(sample.pattern.workers);
-  }
-  int dealt = 0;
-  for (auto& entry : fold_of) entry.second = dealt++ % folds;
+  for (const auto& sample : samples) inner.insert(sample.pattern.workers);
   inner.erase(inner.begin());
   if (!inner.empty()) inner.erase(std::prev(inner.end()));
 
-  int fits = 0;
-  const auto part = [&](double done) {
-    if (progress) progress((fits + done) / static_cast<double>(folds + static_cast<int>(inner.size()) + 1));
+  const double all_fits = folds + static_cast<double>(inner.size()) + 1;
+  double fits = 0;
+  const auto one = [&](double done) {
+    if (progress) progress((fits + done) / all_fits);
   };
   PortHoldOut port;
   port.path = path;
   port.dst = dst;
   port.num_patterns = static_cast<int>(samples.size());
-  const auto error = [&](std::size_t i, const std::vector<Cycles>& told) {
-    return std::abs(told[i] / samples[i].mean_issue - 1);
-  };
-  std::vector<Cycles> held(samples.size());
-  for (int fold = 0; fold < folds; ++fold, ++fits) {
-    const auto is_held = [&](const PatternSample& sample) { return fold_of.at(burst_and_gap(sample)) == fold; };
-    predict_from_others(samples, path, dst, context, part, is_held, held);
-  }
-  for (std::size_t i = 0; i < samples.size(); ++i) port.held_out.add(samples[i].pattern.workers, error(i, held));
+  const auto held = tell_parts(samples, path, dst, context, folds, [&](double done) { one(folds * done); });
+  fits += folds;
+  port.held_out = errors_of(samples, held);
   for (const int workers : inner) {
     const auto is_held = [&](const PatternSample& sample) { return sample.pattern.workers == workers; };
     std::vector<Cycles> told(samples.size());
-    predict_from_others(samples, path, dst, context, part, is_held, told);
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      if (is_held(samples[i])) port.left_out.add(workers, error(i, told));
-    }
+    predict_from_others(samples, path, dst, context, one, is_held, told);
     ++fits;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      if (is_held(samples[i])) port.left_out.add(workers, std::abs(told[i] / samples[i].mean_issue - 1));
+    }
   }
-  const auto fitted = fit_port(samples, path, dst, context, part);
+  const auto fitted = fit_port(samples, path, dst, context, one);
   port.fitted_error = fitted.mean_abs_rel_error;
   port.crossings = find_crossings(samples, held, fitted.params, context.sm_clock);
   return port;

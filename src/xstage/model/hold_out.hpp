@@ -67,6 +67,9 @@ struct PortHoldOut {
 
 // Whether every part gets at least two pairs.
 bool can_hold_out(std::span<const PatternSample> samples, int folds);
+// PortHoldOut::held_out alone.
+ErrorByWorkers held_out_error(std::span<const PatternSample> samples, const std::string& path, const std::string& dst,
+                              const FitContext& context, int folds, const FitProgress& progress = {});
 PortHoldOut hold_out(std::span<const PatternSample> samples, const std::string& path, const std::string& dst,
                      const FitContext& context, int folds, const FitProgress& progress = {});
 

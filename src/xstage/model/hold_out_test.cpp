@@ -54,6 +54,10 @@ TEST(HoldOut, APatternIsToldByOthersOnly) {
   EXPECT_EQ(port.left_out.by_workers().begin()->first, 2);
   // Had a fit seen them, a quarter of the patterns could pull it to them; from the others they are missed by half.
   EXPECT_GT(port.held_out.all().value(), 0.1);
+  const auto alone = held_out_error(samples, "st16", "nvlink", {{2}}, 2);
+  EXPECT_EQ(alone.all().count(), 12);
+  EXPECT_EQ(alone.all().value(), port.held_out.all().value());
+  EXPECT_EQ(alone.by_workers().at(2).value(), port.held_out.by_workers().at(2).value());
   expect_usage_error([&] { hold_out(samples, "st16", "nvlink", {{2}}, 3); }, {"too few"});
 }
 

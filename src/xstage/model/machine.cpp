@@ -41,6 +41,7 @@ FittedPort port_from_json(const Json& json, const std::string& where) {
   params.spread = field_at_least(0.0, json, "spread", where);
   port.num_patterns = field_at_least(0, json, "patterns", where);
   port.mean_abs_rel_error = field_at_least(0.0, json, "mean_abs_rel_error", where);
+  if (json.contains("held_out_error")) port.held_out_error = field_at_least(0.0, json, "held_out_error", where);
   port.saturated = field<bool>(json, "saturated", where);
   for (const auto& entry : field<std::vector<Json>>(json, "intervals", where)) {
     const auto place = fmt::format("{}: intervals[{}]", where, port.parameters.size());
@@ -171,6 +172,7 @@ Json to_json(const Machine& machine) {
                   {"mean_abs_rel_error", port.mean_abs_rel_error},
                   {"saturated", port.saturated},
                   {"intervals", Json::array()}};
+    if (port.held_out_error) entry["held_out_error"] = *port.held_out_error;
     if (params.engine_capacity > Bytes{0}) {
       entry["engine_bytes_per_cycle"] = params.engine.value;
       entry["engine_capacity_bytes"] = params.engine_capacity.value;

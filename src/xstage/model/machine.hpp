@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,7 @@ struct FittedPort {
   bool saturated = false;         // false: the samples do not show a full port; drain is the throughput
                                   // seen and capacity the largest burst, both lower bounds without an interval
   std::vector<FittedParameter> parameters = {};
+  std::optional<double> held_out_error = {};  // mean_abs_rel_error on patterns that a fit of the others has not seen
 };
 
 struct Machine {

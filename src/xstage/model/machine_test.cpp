@@ -48,6 +48,7 @@ Machine example_machine() {
   machine.ports.back().params.engine = {10};
   machine.ports.back().params.engine_capacity = {32768};
   machine.ports.back().saturated = false;
+  machine.ports.back().held_out_error = 0.025;
   return machine;
 }
 
@@ -67,6 +68,8 @@ TEST_F(Profile, ComesBackExactlyAsItWasWritten) {
   EXPECT_EQ(read.sm_clock, GigaHertz{1.0 / 3});
   EXPECT_EQ(read.ports.at(0).params.drain, BytesPerNano{300 * 1.1});
   EXPECT_FALSE(read.ports.at(2).saturated);
+  EXPECT_FALSE(read.ports.at(0).held_out_error.has_value());
+  EXPECT_EQ(read.ports.at(2).held_out_error, 0.025);
 }
 
 TEST_F(Profile, EveryEmbeddedOneLoadsAndComesBack) {
@@ -105,8 +108,8 @@ TEST_F(Profile, FieldThatIsMissingOrOfAnotherTypeIsNamed) {
     if (path == "/xstage") continue;  // who wrote it; nobody reads it
     auto bad = good;
     bad.at(pointer.parent_pointer()).erase(pointer.back());
-    // A port without an own stage has no capacity of one.
-    if (pointer.back() != "engine_capacity_bytes") {
+    // A port without an own stage has no capacity of one, and not every fit has held something out.
+    if (pointer.back() != "engine_capacity_bytes" && pointer.back() != "held_out_error") {
       expect_usage_error([&] { load(bad); }, {"m.json", name, "missing"});
     }
     for (const Json& value :

@@ -10,11 +10,12 @@
 // Burst-Gap: what a store into another memory costs after it issued.
 //
 // A port is the sender side of a link. A worker's bytes pass two stages. The first is the worker's own: what a bulk
-// engine has accepted and not yet read (nothing, for ordinary stores). The second, the post-issue stage, is shared: at
-// most `capacity` bytes may be outstanding, and they drain at the link's rate. While nothing is full a burst costs only
-// its free issue time. When the shared stage is full, bytes enter as fast as the link drains, and the storing workers
-// are served unequally: some run ahead, the others stall. What is outstanding drains in no particular order, so the
-// last byte of a burst stays longer than a queue would keep it. docs/model.md has the derivation and the evidence.
+// engine has accepted and not yet read, or stores that wait in the SM (of a slow loop, none). The second, the
+// post-issue stage, is shared: at most `capacity` bytes may be outstanding, and they drain at the link's rate. While
+// nothing is full a burst costs only its free issue time. When the shared stage is full, bytes enter as fast as the
+// link drains, and the storing workers are served unequally: some run ahead, the others stall. What is outstanding
+// drains in no particular order, so the last byte of a burst stays longer than a queue would keep it. docs/model.md has
+// the derivation and the evidence.
 
 namespace xs {
 

@@ -254,6 +254,8 @@ ProbeTarget gpu_target(const GpuPort& port) {
                      [bursts](const BurstPattern& pattern) { return bursts->run(pattern); }};
   target.num_sms = gpu.info().num_sms;
   const auto path = gpu.windows().path;
+  // The first bursts that find the port full wait longer than any after them: a short row tells of little else.
+  target.bursts_in_a_row = 32;
   target.grain = {static_cast<double>(is_asynchronous(path) ? port.copy_bytes : store_unit(path))};
   target.placement = [bursts](int workers) { return bursts->placement(workers); };
   return target;

@@ -4,9 +4,19 @@
 #include <future>
 
 #include "xstage/core/error.hpp"
-#include "xstage/model/fit.hpp"
+#include "xstage/model/hold_out.hpp"
 
 namespace xs {
+
+FittedPort fit_probed(std::span<const PatternSample> samples, const std::string& path, const std::string& dst,
+                      const FitContext& context, const FitProgress& progress) {
+  constexpr int kParts = 2;
+  if (!can_hold_out(samples, kParts)) return fit_port(samples, path, dst, context, progress);
+  auto held_out = std::async(std::launch::async, [&] { return held_out_error(samples, path, dst, context, kParts); });
+  auto port = fit_port(samples, path, dst, context, progress);
+  port.held_out_error = held_out.get().all().value();
+  return port;
+}
 
 MachineProbe probe_machine(Machine machine, const std::vector<std::function<ProbeTarget()>>& targets,
                            const ProbeOptions& options, const std::function<void(double)>& progress) {
@@ -26,7 +36,7 @@ MachineProbe probe_machine(Machine machine, const std::vector<std::function<Prob
     num_patterns += patterns.size();
     samples += samples_rows(target, patterns);
     fits.push_back(std::async(std::launch::async, [points = to_samples(patterns), path = target.path, dst = target.dst,
-                                                   context] { return fit_port(points, path, dst, context); }));
+                                                   context] { return fit_probed(points, path, dst, context); }));
   }
   for (std::size_t i = 0; i < fits.size(); ++i) {
     while (fits[i].wait_for(std::chrono::milliseconds(500)) != std::future_status::ready) {

@@ -1,15 +1,21 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "xstage/model/fit.hpp"
 #include "xstage/model/machine.hpp"
 #include "xstage/probe/probe.hpp"
 
-// All ports of a machine, measured and fitted.
+// What was measured of a port, fitted; all ports of a machine, measured and fitted.
 
 namespace xs {
+
+// Beside it two fits of half of the patterns each: how well they tell the other half is the port's held_out_error.
+FittedPort fit_probed(std::span<const PatternSample> samples, const std::string& path, const std::string& dst,
+                      const FitContext& context, const FitProgress& progress = {});
 
 struct MachineProbe {
   Machine machine;

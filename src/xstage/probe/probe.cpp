@@ -83,7 +83,7 @@ std::vector<BurstPattern> choose_patterns(const ProbeTarget& target, const Scale
   for (const double parts : sizes) {
     for (const double gap : {0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5}) {  // in times that a burst takes to drain
       const double cycles = std::round((scale.drain_time * (parts * gap) * target.clock).value);
-      patterns.push_back({workers, burst(parts), Cycles{cycles}, 12, Completion::issued});
+      patterns.push_back({workers, burst(parts), Cycles{cycles}, target.bursts_in_a_row, Completion::issued});
     }
   }
   return patterns;

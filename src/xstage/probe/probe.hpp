@@ -29,6 +29,7 @@ struct ProbeTarget {
   int num_sms = 0;                          // of the chip; 0: it has none
   Bytes grain{1};                           // bursts are multiples of it
   std::vector<BurstPattern> patterns = {};  // to measure; none: those that probe_port() finds
+  int bursts_in_a_row = 12;                 // of those with gaps
   // Which SM each of so many workers runs on; empty where there are no SMs.
   std::function<std::vector<int>(int workers)> placement = {};
 };
@@ -50,9 +51,9 @@ struct ProbedPattern {
 
 // Unless the target has patterns of its own, first looks for the size from which a burst into the empty port stalls,
 // then measures bursts and gaps around it: bursts that await their completion, from an eighth to four times of what the
-// port holds, and bursts of a quarter of it (several workers: and of all of it) with gaps from none to more than they
-// take to drain. Patterns take turns, so that whatever changes in the meantime meets all of them. Each is repeated
-// until it has settled. `progress` gets what is done, 0 to 1.
+// port holds, and rows of bursts of a quarter of it (several workers: and of all of it) with gaps from none to more
+// than they take to drain. Patterns take turns, so that whatever changes in the meantime meets all of them. Each is
+// repeated until it has settled. `progress` gets what is done, 0 to 1.
 std::vector<ProbedPattern> probe_port(const ProbeTarget& target, const ProbeOptions& options,
                                       const std::function<void(double)>& progress = {});
 

@@ -58,9 +58,11 @@ TEST(Probe, FindsHowSmsShareAPort) {
                        return BurstTimes{told.mean_issue * factor, told.mean_done * factor, pattern.gap};
                      }};
   target.grain = Bytes{16};
+  target.bursts_in_a_row = 20;
   const auto patterns = probe_port(target, {.workers = {1, 8, 33, 132}, .most_repeats = 6});
   double largest = 0;  // of the worker that never fills the port
   for (const auto& probed : patterns) {
+    EXPECT_EQ(probed.pattern.bursts, probed.pattern.await == Completion::issued ? 20 : 1);
     if (probed.pattern.workers == 1) largest = std::max(largest, probed.pattern.bytes.value);
   }
   EXPECT_GE(largest, 1 << 18);
