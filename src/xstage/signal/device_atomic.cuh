@@ -51,6 +51,12 @@ __device__ inline void relaxed_store(Word& word, Word value) {
   Ref<scope>(word).store(value, cuda::memory_order_relaxed);
 }
 
+// For numbers that only have to differ. Returns the old value.
+template <cuda::thread_scope scope>
+__device__ inline Word relaxed_add(Word& word, Word amount) {
+  return Ref<scope>(word).fetch_add(amount, cuda::memory_order_relaxed);
+}
+
 // First writer wins. Release on success pairs with acquire_load of the same word.
 __device__ inline bool claim_once(Word& word, Word value) {
   Word empty = 0;

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "xstage/mem/gpu.hpp"
+#include "xstage/op/moe/moe.hpp"
+#include "xstage/signal/signals.hpp"
+
+// The layer on a GPU: bf16, virtual ranks of one grid. Needs sm_90.
+
+namespace xs::moe {
+
+// Where rows of Linear-2 tiles go: the controls of every measurement.
+enum class RowsTo {
+  owners,   // what the layer needs
+  own,      // as many bytes, to memory of the rank itself; the output means nothing
+  nowhere,  // the output means nothing
+};
+
+struct GpuRunOptions {
+  int device = 0;
+  int num_ranks = 1;
+  MoePlacement placement;  // what it leaves open lies evenly
+  Order order;
+  Claim claim = Claim::fixed;
+  int sms_per_rank = 0;              // 0: all of the GPU, in even parts
+  GpuPlace receive = GpuPlace::own;  // where combine slots lie
+  RowsTo rows_to = RowsTo::owners;
+  double clamp = 0;  // gate at most this, up within +- this; 0: not at all
+  bool stamps = true;
+  int repeats = 1;
+  SignalOptions signals;
+};
+
+struct GpuTask {
+  Task task;
+  int worker;
+  Cycles begin, end;  // since its worker began
+};
+
+struct GpuRunResult {
+  std::vector<float> output;                // [num_tokens, hidden]
+  std::vector<std::vector<GpuTask>> tasks;  // [rank], by claim index; empty without stamps
+  std::vector<Nanos> times;                 // of every repeat, on the GPU
+};
+
+// Inputs of bf16. Bad inputs, a shape that the kernel does not take and a grid that cannot be resident are refused
+// before anything is launched. Throws Error(unavailable) without CUDA in the build or a GPU of sm_90.
+GpuRunResult run_on_gpu(const Inputs& inputs, const GpuRunOptions& options);
+
+// Throws Error(usage) that says what the kernel takes: hidden and intermediate in multiples of 8.
+void require_gpu_shape(const MoeShape& shape);
+
+}  // namespace xs::moe

@@ -1,0 +1,89 @@
+#include <new>
+
+#include "xstage/mem/cuda_check.hpp"
+#include "xstage/op/moe/moe_load_role.cuh"
+#include "xstage/op/moe/moe_product_role.cuh"
+#include "xstage/op/moe/moe_store_roles.cuh"
+
+namespace xs::moe {
+namespace {
+
+// Of 65536: four warps that store or load, eight that hold sums.
+constexpr int kFewRegisters = 80, kManyRegisters = 208;
+
+__device__ BlockShared& block_shared() {
+  extern __shared__ __align__(1024) std::byte memory[];
+  return *reinterpret_cast<BlockShared*>(memory);
+}
+
+__device__ void set_up(BlockShared& shared, const LayerParams& params, const GridPart& part) {
+  const Counts& counts = params.ranks[part.part].counts;
+  for (int i = static_cast<int>(threadIdx.x); i <= counts.num_groups; i += kThreads) {
+    shared.group_blocks[i] = counts.group_blocks[i];
+  }
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kQueued; ++i) {
+      shared.queued[i].init(1);
+      shared.taken[i].init((3 + 2 * kProductWarps) * 32);
+    }
+    for (int i = 0; i < kStages; ++i) {
+      shared.full[i].init(1);
+      shared.free[i].init(2 * kProductWarps);
+    }
+    for (int half = 0; half < 2; ++half) {
+      shared.staged[half].init(kProductWarps);
+      shared.drained[half].init(2);
+    }
+    new (shared.signals) DeviceSignals(params.tables[part.part]);
+    publish_barriers();
+  }
+  __syncthreads();
+}
+
+__global__ void __launch_bounds__(kThreads, 1) layer_kernel(const __grid_constant__ LayerParams params) {
+  BlockShared& shared = block_shared();
+  const GridPart part = part_of(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), params.num_parts);
+  set_up(shared, params, part);
+  Block block{params, params.ranks[part.part], shared, params.ranks[part.part].counts, part};
+  block.counts.group_blocks = shared.group_blocks;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (warp < 4) {
+    give_registers_back<kFewRegisters>();
+    if (warp == 0) {
+      load_role(block);
+    } else if (warp == 1) {
+      activation_role(block);
+    } else {
+      combine_role(block, warp - 2);
+    }
+  } else {
+    take_registers<kManyRegisters>();
+    product_role(block, warp / 4 - 1);
+  }
+  __syncwarp();
+  DeviceSignals signals = block.signals();
+  if (!signals.close_epoch(part.num_blocks)) return;
+  // All blocks of the rank have made their last claim.
+  if (part.block == 0 && threadIdx.x == 0) *block.rank.next_claim = 0;
+}
+
+}  // namespace
+
+KernelNeeds layer_kernel_needs(int most_groups) {
+  return {reinterpret_cast<const void*>(layer_kernel), kThreads,
+          sizeof(BlockShared) + static_cast<std::size_t>(most_groups) * sizeof(std::int32_t)};
+}
+
+void launch_layer(const LayerParams& params, int num_blocks, int most_groups, cudaStream_t stream) {
+  const auto needs = layer_kernel_needs(most_groups);
+  check_cuda(cudaFuncSetAttribute(needs.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(needs.shared_bytes)),
+             "shared memory of the layer's kernel");
+  LayerParams copy = params;
+  void* arguments[] = {&copy};
+  check_cuda(cudaLaunchCooperativeKernel(needs.kernel, dim3(static_cast<unsigned>(num_blocks)), dim3(kThreads),
+                                         arguments, needs.shared_bytes, stream),
+             "starting the layer's kernel");
+}
+
+}  // namespace xs::moe

@@ -1,0 +1,102 @@
+#pragma once
+
+#include "xstage/op/moe/moe_kernel.hpp"
+#include "xstage/signal/device_signals.cuh"
+#include "xstage/tile/mbarrier.cuh"
+#include "xstage/tile/row_staging.cuh"
+#include "xstage/tile/sm_clock.cuh"
+#include "xstage/tile/tensor_load.cuh"
+#include "xstage/tile/wgmma.cuh"
+
+// What the roles of a block share. A block is one worker of its rank: three warpgroups,
+//
+//   warp 0        claims tasks, waits for what they need, loads their operands            load_role()
+//   warp 1        stores activations of Linear-1 tiles and says so                        activation_role()
+//   warps 2, 3    store rows of Linear-2 tiles at their owners, one for each half         combine_role()
+//   warps 4 – 11  two warpgroups with 64 rows each: products; the final sums of tokens    product_role()
+//
+// Handed over between them, all through barriers in shared memory: tasks (queue), operands (a ring of stages), finished
+// rows (staging). Warps that store into a link that is full stall alone: products of the next tile go on meanwhile.
+// Activations and rows of peers have warps of their own, since a release waits for all stores of its thread.
+//
+// Only warp 0 waits for other blocks, and that is bounded: when it gives up it hands over that there are no more tasks,
+// and all roles end. Waits inside the block end by themselves: a tile is handed over when its operands can be loaded,
+// loads and stores come to their end, and what is left to wait for is the role before in this circle: task, operands,
+// products, rows stored, next task.
+
+namespace xs::moe {
+
+inline constexpr int kStages = 3;
+inline constexpr int kThreads = 384, kProductWarps = 4;  // of a warpgroup
+inline constexpr int kQueued = 2;
+inline constexpr int kRowBoxBytes = 128 * kProductDepth * 2, kStageBytes = 3 * kRowBoxBytes;
+
+struct Queued {
+  enum What : std::int32_t {
+    task,
+    rows_end,  // no further Linear-2 tile comes
+    end,       // no further task comes
+  };
+  What what;
+  Task of;
+  std::int32_t group;
+  std::int64_t claim;
+};
+
+struct alignas(1024) BlockShared {
+  std::byte rows[kStages][kRowBoxBytes];
+  std::byte columns[kStages][2 * kRowBoxBytes];
+  std::byte staging[2][kStagedBytes];
+  alignas(16) Queued queue[kQueued];
+  Mbarrier queued[kQueued], taken[kQueued];  // task is there; every role has read it
+  Mbarrier full[kStages], free[kStages];
+  Mbarrier staged[2], drained[2];  // of each half: rows are there; both warps that might store them are done with them
+  alignas(16) unsigned char signals[sizeof(DeviceSignals)];
+  std::int32_t group_blocks[1];  // [groups + 1]; the order looks often
+};
+
+// One role's view of its block.
+struct Block {
+  const LayerParams& params;
+  const RankLayer& rank;
+  BlockShared& shared;
+  Counts counts;
+  GridPart part;
+
+  __device__ const DeviceSignals& signals() const { return *reinterpret_cast<const DeviceSignals*>(shared.signals); }
+};
+
+// A role's way through the block's tasks. Called by all threads of a warp.
+class TaskReader {
+ public:
+  __device__ explicit TaskReader(const Block& block) : block_(block) {}
+  // False: there is none any more.
+  __device__ bool next(Queued& queued) {
+    auto& shared = block_.shared;
+    const int place = count_ % kQueued;
+    shared.queued[place].wait(phase_of(count_ / kQueued));
+    // From one lane, so that the compiler knows that all have the same.
+    const auto same = [](int value) { return __shfl_sync(0xffffffffu, value, 0); };
+    const Queued& there = shared.queue[place];
+    queued = {static_cast<Queued::What>(same(there.what)),
+              {static_cast<TaskKind>(same(static_cast<int>(there.of.kind))), same(there.of.block), same(there.of.tile)},
+              same(there.group),
+              there.claim};
+    shared.taken[place].arrive();
+    ++count_;
+    return queued.what != Queued::end;
+  }
+
+ private:
+  const Block& block_;
+  int count_ = 0;
+};
+
+__device__ inline bool is(TaskKind kind, const Queued& queued) {
+  return queued.what == Queued::task && queued.of.kind == kind;
+}
+__device__ inline bool is_linear(const Queued& queued) {
+  return is(TaskKind::linear1, queued) || is(TaskKind::linear2, queued);
+}
+
+}  // namespace xs::moe

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "xstage/mem/device_rank.hpp"
+#include "xstage/plan/moe_shape.hpp"
+#include "xstage/plan/order.hpp"
+#include "xstage/signal/signal_table.hpp"
+
+// The layer's kernel for Hopper (sm_90a), and what it needs. For code that calls CUDA.
+
+namespace xs::moe {
+
+// Tiles of the kernel. A Linear-1 tile has as many gate and as many up columns.
+inline constexpr MoeTiling kGpuTiling = {
+    .block_rows = 128, .linear1_cols = 128, .linear2_cols = 256, .reduce_tokens = 4};
+
+// Where a row of a block goes: place `slot` among the combine slots of its owner, counted over the owner's tokens.
+struct RowTag {
+  std::int32_t owner;  // -1: the row is none
+  std::int32_t slot;
+};
+
+// What a worker did of the one order, and when: SM cycles since the block began.
+struct TaskStamp {
+  std::int32_t kind, block, tile, worker;
+  std::int64_t begin, end;  // of the products
+};
+
+// One rank, as its part of the grid needs it. Pointers are to memory of its GPU, bf16 row-major where nothing is said.
+struct RankLayer {
+  CUtensorMap rows, gate_up, activations, down;  // map_matrix() with 128 rows a box
+  std::byte* activation_rows;                    // [blocks, 128, intermediate], what `activations` shows
+  const RowTag* tags;                            // [blocks, 128]
+  Counts counts;
+  const std::int32_t* rows_by_holder;  // [ranks] rows of this rank's tokens that each rank sends back
+  const std::int32_t* slot_experts;    // [tokens, slots]; negative: nothing comes
+  const float* slot_weights;           // [tokens, slots]
+  std::int32_t num_tokens;
+  std::byte* output;          // [tokens, hidden]
+  std::uint64_t* next_claim;  // 0 before the first launch
+  TaskStamp* stamps;          // [tasks], or none
+};
+
+inline constexpr int kMostParts = 8;
+
+struct LayerParams {
+  RankLayer ranks[kMostParts];  // those that run in this grid
+  std::int32_t num_parts;
+  const SignalTable* tables;     // theirs
+  std::byte* const* slot_parts;  // of every rank
+  std::uint64_t slots;           // where [tokens, slots, hidden] begins in it
+  std::int32_t hidden, intermediate, num_slots;
+  std::int32_t activated, combined;  // first flags: of each block; of each rank
+  Order order;
+  Claim claim;
+  float clamp;  // gate at most this, up within +- this; infinite: not at all
+};
+
+struct KernelNeeds {
+  const void* kernel;
+  int threads;
+  std::size_t shared_bytes;
+};
+// Of a block; `most_groups`: local experts of a rank.
+KernelNeeds layer_kernel_needs(int most_groups);
+
+// num_blocks: of all ranks in the grid together, all of them resident. On return: queued.
+void launch_layer(const LayerParams& params, int num_blocks, int most_groups, cudaStream_t stream);
+
+}  // namespace xs::moe
