@@ -9,7 +9,7 @@ namespace xs::moe {
 namespace {
 
 // Of 65536: four warps that store or load, eight that hold sums.
-constexpr int kFewRegisters = 80, kManyRegisters = 208;
+constexpr int kFewRegisters = 96, kManyRegisters = 208;
 
 __device__ BlockShared& block_shared() {
   extern __shared__ __align__(1024) std::byte memory[];
