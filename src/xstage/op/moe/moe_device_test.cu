@@ -32,11 +32,12 @@ Inputs make_case(const MoeShape& shape, std::int64_t tokens, const std::string& 
   return make_inputs(shape, make_routing(routing, tokens, shape.num_experts, shape.topk, seed), {}, seed, DType::bf16);
 }
 
-// ||output - reference|| / ||reference|| over all tokens.
+// ||output - reference|| / ||reference|| over up to 64 evenly spaced tokens.
 double relative_error(const Inputs& inputs, const std::vector<float>& output) {
   double error = 0, norm = 0;
   const auto hidden = static_cast<std::size_t>(inputs.shape.hidden);
-  for (std::int64_t token = 0; token < inputs.num_tokens(); ++token) {
+  const auto stride = ceil_div<std::int64_t>(inputs.num_tokens(), 64);
+  for (std::int64_t token = 0; token < inputs.num_tokens(); token += stride) {
     const auto exact = reference(inputs, token).value;
     for (std::size_t h = 0; h < hidden; ++h) {
       const double found = output[static_cast<std::size_t>(token) * hidden + h];
@@ -264,7 +265,7 @@ int main(int argc, char** argv) {
   } else {
     for (const auto& one : {Rate{8, 1024, 7168, 2048}, Rate{8, 512, 7168, 2048}, Rate{8, 128, 7168, 2048},
                             Rate{32, 512, 4096, 1536}, Rate{16, 512, 4096, 768}}) {
-      for (const char* order : {"serial", "wave:1", "lag:4", "alternate"}) {
+      for (const char* order : {"serial", "wave:1", "waves:2", "alternate", "lag:4", "lag:16"}) {
         for (const auto claim : {Claim::fixed, Claim::counter}) {
           run("rate", [&] { return print_rate(one, order, claim, RowsTo::owners, 11), std::string(); });
         }
