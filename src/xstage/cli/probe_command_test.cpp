@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "xstage/cli/program.hpp"
 #include "xstage/model/samples.hpp"
 
@@ -27,6 +29,13 @@ TEST_F(ProbeCommand, SaysInWordsWhatItMeasured) {
   for (const char* word : {"bytes each", "stalled", "given", "fitted", "=> ", "mean error"}) {
     EXPECT_NE(out.find(word), std::string::npos) << out << "lacks " << word;
   }
+}
+
+TEST_F(ProbeCommand, TellsTheHeldOutErrorOfPatternsEnough) {
+  auto two = kProbe;
+  *(std::ranges::find(two, "--workers") + 1) = "1,2";
+  const auto out = expect_done(two + Arguments{"--fit"});
+  EXPECT_NE(out.find("on patterns held out"), std::string::npos) << out;
 }
 
 TEST_F(ProbeCommand, RefusesWhatItCannotDo) {
