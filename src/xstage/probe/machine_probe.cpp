@@ -10,8 +10,11 @@ namespace xs {
 
 FittedPort fit_probed(std::span<const PatternSample> samples, const std::string& path, const std::string& dst,
                       const FitContext& context, const FitProgress& progress) {
+  // Of the few patterns of one worker no half shows the whole port, whatever the form of the model.
   constexpr int kParts = 2;
-  if (!can_hold_out(samples, kParts)) return fit_port(samples, path, dst, context, progress);
+  constexpr std::size_t kEnough = 40;
+  if (samples.size() < kEnough || !can_hold_out(samples, kParts))
+    return fit_port(samples, path, dst, context, progress);
   auto held_out = std::async(std::launch::async, [&] { return held_out_error(samples, path, dst, context, kParts); });
   auto port = fit_port(samples, path, dst, context, progress);
   port.held_out_error = held_out.get().all().value();

@@ -13,7 +13,8 @@
 
 namespace xs {
 
-// Beside it two fits of half of the patterns each: how well they tell the other half is the port's held_out_error.
+// Beside it, where there are patterns enough, two fits of half of them each: how well they tell the other half is the
+// port's held_out_error.
 FittedPort fit_probed(std::span<const PatternSample> samples, const std::string& path, const std::string& dst,
                       const FitContext& context, const FitProgress& progress = {});
 
