@@ -64,11 +64,6 @@ class DeviceSignals {
         [&] { return missing(WaitRecord::What::flag, flag, static_cast<std::int64_t>(count), seen()); });
   }
 
-  // One look of wait(): false says nothing. True: acquires what wait() does.
-  __device__ bool is_there(int flag, Word count) const {
-    return ahead(device::acquire_load(own_counter(flag)), base_) >= static_cast<std::int64_t>(count);
-  }
-
   // wait() by a warp, or by a block: called by all of its threads; all of them see what was acquired, and get the same
   // answer.
   __device__ bool wait_warp(int flag, Word count) const {

@@ -33,7 +33,7 @@ class GpuLayer {
 
   void fill(const Inputs& inputs);
   const RankMemory& memory(int rank) const { return memory_[static_cast<std::size_t>(rank)]; }
-  // Queued. When the stream has come to its end, throw_if_given_up().
+  // Queued. When the stream has come to its end, throw_if_given_up(); if that throws, the layer is of no more use.
   void launch(cudaStream_t stream) const;
   void throw_if_given_up() const { signals_.throw_if_given_up(); }
   std::vector<float> output(int rank) const;

@@ -8,8 +8,10 @@
 namespace xs::moe {
 namespace {
 
-// Of 65536: four warps that store or load, eight that hold sums.
-constexpr int kFewRegisters = 96, kManyRegisters = 208;
+// Of a thread: of the four warps that store or load, and of the eight that hold sums. What the first give back must be
+// enough for the others, who wait for it for ever otherwise; the compiler gives every thread kAtStart.
+constexpr int kAtStart = 65536 / kThreads / 8 * 8, kFewRegisters = 80, kManyRegisters = 208;
+static_assert(4 * kFewRegisters + 8 * kManyRegisters <= 12 * kAtStart);
 
 __device__ BlockShared& block_shared() {
   extern __shared__ __align__(1024) std::byte memory[];

@@ -7,7 +7,7 @@ namespace xs::moe {
 __device__ inline float swiglu(float gate, float up, float clamp) {
   gate = fminf(gate, clamp);
   up = fminf(fmaxf(up, -clamp), clamp);
-  return __fdividef(gate, 1.0f + __expf(-gate)) * up;
+  return gate / (1.0f + __expf(-gate)) * up;
 }
 
 // Sums of 16 columns of a finished tile, rounded: of both products, or of gate and up as one.

@@ -44,7 +44,7 @@ __device__ inline void combine_role(const Block& block, int half) {
   const std::int64_t pitch = std::int64_t{params.hidden} * 2;
   std::int32_t stored = 0;  // rows at the owner `lane`; at further owners they are published at once
   const auto publish = [&](int owner, std::int32_t rows) {
-    // publishes: rows at their owner; to: wait_for_inputs() there, before it sums; release, system scope.
+    // publishes: rows at their owner; to: wait_for_rows() there; release, system scope.
     if (rows > 0) signals.raise(owner, params.combined + signals.rank(), static_cast<Word>(rows));
   };
   TaskReader tasks(block);

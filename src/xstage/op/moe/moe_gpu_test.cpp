@@ -1,0 +1,37 @@
+#include "xstage/op/moe/moe_gpu.hpp"
+
+#include "xstage/op/moe/moe_test_support.hpp"
+
+namespace xs::moe {
+namespace {
+
+Inputs bf16_inputs(const MoeShape& shape) {
+  return make_inputs(shape, make_routing("zipf", 40, shape.num_experts, shape.topk, 3), {}, 3, DType::bf16);
+}
+
+TEST(GpuMoe, AShapeThatTheKernelCannotTakeIsNamed) {
+  expect_usage_error([] { require_gpu_shape({100, 64, 4, 2}); }, {"hidden 100", "intermediate 64", "multiples of 8"});
+  expect_usage_error([] { require_gpu_shape({64, 60, 4, 2}); }, {"intermediate 60"});
+  EXPECT_NO_THROW(require_gpu_shape({2880, 1408, 128, 4}));
+  expect_usage_error([] { run_on_gpu(bf16_inputs({100, 64, 4, 2}), {}); }, {"hidden 100"});
+}
+
+// With and without CUDA in the build, with and without a GPU in the machine; moe_device_test has the rest.
+TEST(GpuMoe, EitherGivesTheOutputOrSaysWhyNot) {
+  const auto inputs = bf16_inputs({64, 136, 4, 2});
+  try {
+    const auto result = run_on_gpu(inputs, {.num_ranks = 2, .order = {OrderKind::lag, 1}});
+    const auto exact = reference(inputs, 0);
+    double error = 0, norm = 0;
+    for (std::size_t h = 0; h < exact.value.size(); ++h) {
+      error += (result.output[h] - exact.value[h]) * (result.output[h] - exact.value[h]);
+      norm += exact.value[h] * exact.value[h];
+    }
+    EXPECT_LT(error, 1e-4 * norm);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace xs::moe
