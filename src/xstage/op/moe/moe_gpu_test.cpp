@@ -19,8 +19,11 @@ TEST(GpuMoe, AShapeThatTheKernelCannotTakeIsNamed) {
 // With and without CUDA in the build, with and without a GPU in the machine; moe_device_test has the rest.
 TEST(GpuMoe, EitherGivesTheOutputOrSaysWhyNot) {
   const auto inputs = bf16_inputs({64, 136, 4, 2});
+  GpuRunOptions options;
+  options.num_ranks = 2;
+  options.order = {OrderKind::lag, 1};
   try {
-    const auto result = run_on_gpu(inputs, {.num_ranks = 2, .order = {OrderKind::lag, 1}});
+    const auto result = run_on_gpu(inputs, options);
     const auto exact = reference(inputs, 0);
     double error = 0, norm = 0;
     for (std::size_t h = 0; h < exact.value.size(); ++h) {
