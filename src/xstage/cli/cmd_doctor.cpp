@@ -76,6 +76,15 @@ Ability ability_to_plan(const std::string& gpu) {
                       fmt::join(embedded_machines(), ", "))};
 }
 
+Ability ability_to_run_kernels(const Finding<std::vector<GpuInfo>>& gpus) {
+  const char* command = "run moe --backend cuda";
+  if (!gpus.found) return {command, false, gpus.why_not};
+  for (const auto& gpu : *gpus.found) {
+    if (gpu.compute_major == 9) return {command, true, fmt::format("virtual ranks of GPU {}", gpu.device)};
+  }
+  return {command, false, "its kernel needs compute capability 9.0; use --backend cpu"};
+}
+
 std::vector<Ability> abilities(const Facts& facts) {
   const auto& gpus = facts.gpus;
   const auto& shm = facts.shm;
@@ -84,6 +93,7 @@ std::vector<Ability> abilities(const Facts& facts) {
           {"run moe", true, "CPU ranks"},
           {"run moe --ranks-as processes", shm.found.has_value(),
            shm.found ? "they share memory through /dev/shm" : shm.why_not + "; use --ranks-as threads"},
+          ability_to_run_kernels(gpus),
           ability_to_plan(facts.gpu_name),
           {"simulate", true, "virtual time, of any machine"},
           {"fit", true, "from measured samples"}};

@@ -1,8 +1,5 @@
 // run moe, simulate moe: a layer on CPU ranks, and in virtual time.
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <chrono>
 #include <memory>
 
@@ -19,16 +16,13 @@ namespace xs::cli {
 namespace {
 
 struct RunOnlyOptions {
+  std::string backend = "cpu";
   int workers = 1;
   std::string ranks_as = "threads";
   double timeout_s = 30;
   std::string input_dtype = "fp32";
   std::string output;
 };
-
-std::string hash(const std::vector<float>& values) {
-  return fmt::format("{:016x}", XXH3_64bits(values.data(), values.size() * sizeof(float)));
-}
 
 // As the machine would run it, proven.
 Schedule schedule_of(const MoeCase& layer, const MoeOptions& options) {
@@ -45,38 +39,10 @@ void write_files(const MoeCase& layer, const Schedule& schedule, const MoeOption
   if (!options.trace.empty()) write_text(options.trace, to_trace(timelines));
 }
 
-Json describe_json(const char* kind, const MoeCase& layer, const MoeOptions& options) {
-  Json json = new_document(kind);
-  json["model"] = layer.model.name;
-  json["hidden"] = layer.shape.hidden;
-  json["intermediate"] = layer.shape.intermediate;
-  json["num_experts"] = layer.shape.num_experts;
-  json["topk"] = layer.shape.topk;
-  json["num_shared"] = layer.shape.num_shared;
-  json["shrink"] = options.shrink;
-  json["num_ranks"] = options.ranks;
-  json["num_tokens"] = layer.routing.num_tokens;
-  json["tokens_per_rank"] = layer.problem.placement().tokens;
-  json["expert_map"] = options.expert_map;
-  json["routing"] = options.topk_idx.empty() ? options.routing : options.topk_idx;
-  json["seed"] = options.seed;
-  json["schedule"] = layer.schedule_name;
-  json["ring_blocks"] = options.ring_blocks;
-  return json;
-}
-
 void print_orders(const MoeCase& layer, const MoeOptions& options, const Prediction& prediction) {
   fmt::print("full size ({}) on {} ranks of {}, {}, {} to {}, rho {:.2f}:\n", describe(layer.model.shape),
              options.ranks, layer.machine.chip, options.dtype, options.path, options.dst, prediction.rho);
   for (const auto& [name, time] : prediction.orders) fmt::print("  {:<22} {:>9.1f} us\n", name, time.value * 1e-3);
-}
-
-// The layer, where it ran and how.
-std::string headline(const MoeCase& layer, const MoeOptions& options, const std::string& where) {
-  return fmt::format("{}{}: {}; {} tokens on {} {}, {} routing, schedule {}\n", layer.model.name,
-                     options.shrink > 1 ? fmt::format(" / {}", options.shrink) : "", describe(layer.shape),
-                     layer.routing.num_tokens, options.ranks, where,
-                     options.topk_idx.empty() ? options.routing : options.topk_idx, layer.schedule_name);
 }
 
 // One sentence about the orders of the full-size layer: the one that was asked for, or waves, against serial.
@@ -233,12 +199,15 @@ void simulate_moe(const MoeOptions& options, bool per_rank) {
 }  // namespace
 
 void add_run(CLI::App& app) {
-  auto* run = app.add_subcommand("run", "Execute an operator on CPU ranks, verify it, lay the prediction beside it");
+  auto* run = app.add_subcommand("run", "Execute an operator, verify it, lay the prediction beside it");
   run->require_subcommand(1);
-  auto* command = run->add_subcommand("moe", "Mixture-of-experts layer, fp32 products");
+  auto* command = run->add_subcommand("moe", "Mixture-of-experts layer: fp32 products on CPU ranks, bf16 on a GPU");
   const auto options = std::make_shared<MoeOptions>();
   const auto only = std::make_shared<RunOnlyOptions>();
+  const auto gpu = std::make_shared<GpuMoeOptions>();
   add_moe_options(*command, *options);
+  command->add_option("--backend", only->backend, "cpu: CPU ranks; cuda: virtual ranks of a GPU (sm_90)")
+      ->capture_default_str();
   add_file(*command, "--hidden-states", options->hidden_states, "Tokens from a .npy file, [num_tokens, hidden]");
   add_file(*command, "--topk-idx", options->topk_idx, "Experts from a .npy file, [num_tokens, topk], -1: not used");
   add_file(*command, "--topk-weights", options->topk_weights, "Their weights from a .npy file, [num_tokens, topk]");
@@ -248,7 +217,21 @@ void add_run(CLI::App& app) {
   add_number(*command, "--workers", only->workers, 1, 4096, "Threads of every rank");
   add_number(*command, "--timeout-s", only->timeout_s, 1e-6, 1e6, "Bound of every wait, in seconds");
   add_file(*command, "-o,--output", only->output, "Write the result to this .npy file, [num_tokens, hidden]");
-  command->callback([options, only] { run_moe(*options, *only); });
+  add_gpu_moe_options(*command, *gpu);
+  command->callback([command, options, only, gpu] {
+    require(only->backend == "cpu" || only->backend == "cuda", "--backend {}: expected cpu or cuda", only->backend);
+    if (only->backend == "cpu") {
+      refuse_gpu_moe_options(*command);
+      return run_moe(*options, *only);
+    }
+    for (const char* name : {"--ranks-as", "--input-dtype", "--workers", "--ring-blocks", "--capacity-rows"}) {
+      require(command->get_option_no_throw(name) == nullptr || command->count(name) == 0, "{} needs --backend cpu",
+              name);
+    }
+    gpu->timeout = Nanos{only->timeout_s * 1e9};
+    gpu->output = only->output;
+    run_moe_on_gpu(*options, *gpu);
+  });
 }
 
 void add_simulate(CLI::App& app) {

@@ -335,5 +335,29 @@ TEST_F(MoeCommand, ProcessesGiveTheHashOfThreads) {
   EXPECT_EQ(hash(kTwoRanks + Arguments{"--ranks-as", "processes"}), hash(kTwoRanks));
 }
 
+TEST_F(MoeCommand, OptionsOfTheOtherBackendAreRefused) {
+  expect_refused(kRun + Arguments{"--backend", "tpu"}, {"--backend tpu", "cpu or cuda"});
+  for (const char* option : {"--device", "--sms-per-rank", "--repeats"}) {
+    expect_refused(kRun + Arguments{option, "1"}, {option, "--backend cuda"});
+  }
+  const auto on_gpu = kRun + Arguments{"--backend", "cuda"};
+  expect_refused(on_gpu + Arguments{"--workers", "2"}, {"--workers", "--backend cpu"});
+  expect_refused(on_gpu + Arguments{"--receive", "peer"}, {"--receive peer", "own or host"});
+  expect_refused(on_gpu + Arguments{"--trace", "t.json"}, {"--trace", "--backend cpu"});
+}
+
+// With and without CUDA in the build, with and without a GPU in the machine.
+TEST_F(MoeCommand, OnAGpuEitherRunsOrSaysWhyNot) {
+  const Arguments on_gpu{"run",       "moe",     "--model", "deepseek-v2-lite",  "--shrink",
+                         "8",         "--ranks", "2",       "--tokens-per-rank", "16",
+                         "--backend", "cuda",    "--json"};
+  const auto outcome = run(on_gpu);
+  if (outcome.code == 0) {
+    EXPECT_EQ(Json::parse(outcome.out).at("verified"), true);
+  } else {
+    EXPECT_EQ(outcome.code, 3) << outcome.err;
+  }
+}
+
 }  // namespace
 }  // namespace xs::cli

@@ -1,5 +1,8 @@
 #include "xstage/cli/moe_options.hpp"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -134,6 +137,37 @@ std::string describe(const MoeShape& shape) {
   return fmt::format("hidden {}, intermediate {}, {} experts, top-{}{}", shape.hidden, shape.intermediate,
                      shape.num_experts, shape.topk,
                      shape.num_shared > 0 ? fmt::format(", {} shared", shape.num_shared) : "");
+}
+
+std::string headline(const MoeCase& layer, const MoeOptions& options, const std::string& where) {
+  return fmt::format("{}{}: {}; {} tokens on {} {}, {} routing, schedule {}\n", layer.model.name,
+                     options.shrink > 1 ? fmt::format(" / {}", options.shrink) : "", describe(layer.shape),
+                     layer.routing.num_tokens, options.ranks, where,
+                     options.topk_idx.empty() ? options.routing : options.topk_idx, layer.schedule_name);
+}
+
+Json describe_json(const char* kind, const MoeCase& layer, const MoeOptions& options) {
+  Json json = new_document(kind);
+  json["model"] = layer.model.name;
+  json["hidden"] = layer.shape.hidden;
+  json["intermediate"] = layer.shape.intermediate;
+  json["num_experts"] = layer.shape.num_experts;
+  json["topk"] = layer.shape.topk;
+  json["num_shared"] = layer.shape.num_shared;
+  json["shrink"] = options.shrink;
+  json["num_ranks"] = options.ranks;
+  json["num_tokens"] = layer.routing.num_tokens;
+  json["tokens_per_rank"] = layer.problem.placement().tokens;
+  json["expert_map"] = options.expert_map;
+  json["routing"] = options.topk_idx.empty() ? options.routing : options.topk_idx;
+  json["seed"] = options.seed;
+  json["schedule"] = layer.schedule_name;
+  json["ring_blocks"] = options.ring_blocks;
+  return json;
+}
+
+std::string hash(const std::vector<float>& values) {
+  return fmt::format("{:016x}", XXH3_64bits(values.data(), values.size() * sizeof(float)));
 }
 
 void add_tiles_in_flight(CLI::App& command, int& tiles_in_flight) {

@@ -75,5 +75,24 @@ struct Prediction {
 Prediction predict_full(const MoeCase& layer, const MoeOptions& options);
 Json to_json(const MoeCase& layer, const MoeOptions& options, const Prediction& prediction);
 std::string describe(const MoeShape& shape);
+// The layer, where it ran and how; the same for programs, in a new document.
+std::string headline(const MoeCase& layer, const MoeOptions& options, const std::string& where);
+Json describe_json(const char* kind, const MoeCase& layer, const MoeOptions& options);
+// Of an output, to compare runs by.
+std::string hash(const std::vector<float>& values);
+
+// `run moe --backend cuda`.
+struct GpuMoeOptions {
+  int device = 0;
+  int sms_per_rank = 0;
+  int repeats = 11;
+  std::string receive = "own";
+  Nanos timeout{30e9};
+  std::string output;
+};
+void add_gpu_moe_options(CLI::App& command, GpuMoeOptions& options);
+// Options that say something about a GPU only are a mistake without one.
+void refuse_gpu_moe_options(const CLI::App& command);
+void run_moe_on_gpu(const MoeOptions& options, const GpuMoeOptions& gpu);
 
 }  // namespace xs::cli

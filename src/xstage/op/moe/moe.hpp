@@ -92,6 +92,15 @@ struct Verification {
   bool passed() const { return max_error <= tolerance; }
 };
 
+// ||output - reference|| / ||reference|| over all tokens, or over as many evenly spaced ones as `max_flops` of
+// reference allow: for sums of rounded products, which the bound above does not tell. Not a number where one is found.
+struct RelativeError {
+  std::int64_t num_tokens = 0;
+  double value = 0;
+};
+RelativeError relative_error(const Inputs& inputs, std::span<const float> output, double max_flops = 2e10,
+                             const std::function<void(double done)>& progress = {});
+
 // Compares all tokens, or as many evenly spaced ones as `max_flops` of reference allow.
 Verification verify(const Inputs& inputs, std::span<const float> output, double max_flops = 2e10,
                     const std::function<void(double done)>& progress = {});

@@ -4,6 +4,15 @@
 
 namespace xs::moe {
 
+double product_flops(const Inputs& inputs) {
+  const auto& shape = inputs.shape;
+  double rows = 0;
+  for (std::int64_t token = 0; token < inputs.num_tokens(); ++token) {
+    for (int slot = 0; slot < shape.num_slots(); ++slot) rows += inputs.expert_at(token, slot) >= 0 ? 1 : 0;
+  }
+  return 6 * rows * static_cast<double>(shape.hidden) * static_cast<double>(shape.intermediate);
+}
+
 void require_gpu_shape(const MoeShape& shape) {
   constexpr int kUnit = 8;  // bf16 elements of 16 bytes, which loads and stores move at once
   require(shape.hidden % kUnit == 0 && shape.intermediate % kUnit == 0,

@@ -34,6 +34,9 @@ struct GpuRunOptions {
   SignalOptions signals;
 };
 
+// Of bf16 activations and combine slots, against sums in double: relative_error().
+inline constexpr double kMostRelativeError = 1e-2;
+
 struct GpuTask {
   Task task;
   int worker;
@@ -49,6 +52,9 @@ struct GpuRunResult {
 // Inputs of bf16. Bad inputs, a shape that the kernel does not take and a grid that cannot be resident are refused
 // before anything is launched. Throws Error(unavailable) without CUDA in the build or a GPU of sm_90.
 GpuRunResult run_on_gpu(const Inputs& inputs, const GpuRunOptions& options);
+
+// Of both products, gate and up as two: what a rate is of.
+double product_flops(const Inputs& inputs);
 
 // Throws Error(usage) that says what the kernel takes: hidden and intermediate in multiples of 8.
 void require_gpu_shape(const MoeShape& shape);

@@ -7,17 +7,13 @@
 #include <cstdint>
 
 #include "xstage/mem/device_rank.hpp"
-#include "xstage/plan/moe_shape.hpp"
+#include "xstage/op/moe/gpu_tiling.hpp"
 #include "xstage/plan/order.hpp"
 #include "xstage/signal/signal_table.hpp"
 
 // The layer's kernel for Hopper (sm_90a), and what it needs. For code that calls CUDA.
 
 namespace xs::moe {
-
-// Tiles of the kernel. A Linear-1 tile has as many gate and as many up columns.
-inline constexpr MoeTiling kGpuTiling = {
-    .block_rows = 128, .linear1_cols = 128, .linear2_cols = 256, .reduce_tokens = 4};
 
 // Where a row of a block goes: place `slot` among the combine slots of its owner, counted over the owner's tokens.
 struct RowTag {

@@ -58,13 +58,42 @@ Reference reference(const Inputs& inputs, std::int64_t token) {
   return out;
 }
 
-Verification verify(const Inputs& inputs, std::span<const float> output, double max_flops,
-                    const std::function<void(double)>& progress) {
+namespace {
+
+// So many tokens apart that the reference of those compared takes no more than `max_flops`.
+std::int64_t compared_stride(const Inputs& inputs, double max_flops) {
   const MoeShape& shape = inputs.shape;
   const double flops_per_token =
       6.0 * shape.num_slots() * static_cast<double>(shape.hidden) * static_cast<double>(shape.intermediate);
   const auto affordable = std::max<std::int64_t>(2, static_cast<std::int64_t>(max_flops / flops_per_token));
-  const auto stride = std::max<std::int64_t>(1, ceil_div(inputs.num_tokens(), affordable));
+  return std::max<std::int64_t>(1, ceil_div(inputs.num_tokens(), affordable));
+}
+
+}  // namespace
+
+RelativeError relative_error(const Inputs& inputs, std::span<const float> output, double max_flops,
+                             const std::function<void(double)>& progress) {
+  const auto stride = compared_stride(inputs, max_flops);
+  RelativeError result;
+  double difference = 0, norm = 0;
+  for (std::int64_t token = 0; token < inputs.num_tokens(); token += stride) {
+    const auto expected = reference(inputs, token).value;
+    const auto found = output.subspan(static_cast<std::size_t>(token * inputs.shape.hidden), expected.size());
+    for (std::size_t h = 0; h < found.size(); ++h) {
+      difference += (found[h] - expected[h]) * (found[h] - expected[h]);
+      norm += expected[h] * expected[h];
+    }
+    ++result.num_tokens;
+    if (progress) progress(static_cast<double>(token) / static_cast<double>(inputs.num_tokens()));
+  }
+  result.value = std::sqrt(norm > 0 ? difference / norm : difference);
+  return result;
+}
+
+Verification verify(const Inputs& inputs, std::span<const float> output, double max_flops,
+                    const std::function<void(double)>& progress) {
+  const MoeShape& shape = inputs.shape;
+  const auto stride = compared_stride(inputs, max_flops);
   Verification result;
   for (std::int64_t token = 0; token < inputs.num_tokens(); token += stride) {
     const auto expected = reference(inputs, token);

@@ -1,0 +1,115 @@
+// run moe --backend cuda: a layer on virtual ranks of a GPU.
+
+#include <algorithm>
+
+#include "xstage/cli/moe_options.hpp"
+#include "xstage/core/json.hpp"
+#include "xstage/core/npy.hpp"
+#include "xstage/op/moe/gpu_tiling.hpp"
+#include "xstage/op/moe/moe_gpu.hpp"
+
+namespace xs::cli {
+namespace {
+
+constexpr const char* kGpuOptions[] = {"--device", "--sms-per-rank", "--repeats", "--receive"};
+
+GpuPlace parse_receive(const std::string& text) {
+  require(text == "own" || text == "host", "--receive {}: expected own or host", text);
+  return text == "own" ? GpuPlace::own : GpuPlace::far;
+}
+
+// Every rank did the tasks of its schedule, in claim order.
+bool did_expected(const MoeCase& layer, const moe::GpuRunOptions& options, const moe::GpuRunResult& result) {
+  const auto problem =
+      make_problem(layer.shape, moe::kGpuTiling, options.num_ranks, layer.routing, layer.problem.placement());
+  for (int rank = 0; rank < options.num_ranks; ++rank) {
+    const auto& tasks = result.tasks[static_cast<std::size_t>(rank)];
+    const auto same = [](const moe::GpuTask& done, const Task& expected) { return done.task == expected; };
+    if (!std::ranges::equal(tasks, expand(options.order, problem.counts(rank)), same)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void add_gpu_moe_options(CLI::App& command, GpuMoeOptions& options) {
+  add_number(command, "--device", options.device, 0, 1023, "GPU, of --backend cuda");
+  add_number(command, "--sms-per-rank", options.sms_per_rank, 0, 4096, "SMs of every rank; 0: all, in even parts");
+  add_number(command, "--repeats", options.repeats, 1, 100000, "Launches; the median counts");
+  command
+      .add_option("--receive", options.receive,
+                  "Where combine slots lie: own memory, or the host's, mapped, which stands in for a peer")
+      ->capture_default_str();
+}
+
+void refuse_gpu_moe_options(const CLI::App& command) {
+  for (const char* name : kGpuOptions) require(command.count(name) == 0, "{} needs --backend cuda", name);
+}
+
+void run_moe_on_gpu(const MoeOptions& options, const GpuMoeOptions& gpu) {
+  moe::GpuRunOptions run;
+  run.device = gpu.device;
+  run.num_ranks = options.ranks;
+  run.sms_per_rank = gpu.sms_per_rank;
+  run.repeats = gpu.repeats;
+  run.receive = parse_receive(gpu.receive);
+  run.claim = parse_claim(options.claim);
+  run.signals.timeout = gpu.timeout;
+  require(options.trace.empty() && options.schedule_out.empty(), "--trace and --schedule-out need --backend cpu");
+  require_writable({gpu.output});
+  const auto layer = make_case(options);
+  require(layer.tasks.empty(), "--schedule {}: the kernel takes orders, not files: xstage list schedules",
+          options.schedule);
+  moe::require_gpu_shape(layer.shape);
+  run.placement = layer.problem.placement();
+  run.order = layer.order;
+  find_gpus();  // before inputs are made for none
+
+  Progress progress("run");
+  const auto inputs = moe::make_inputs(layer.shape, layer.routing, layer.hidden_states, options.seed, DType::bf16);
+  const auto result = moe::run_on_gpu(inputs, run);
+  progress.update(0.5);
+  const auto error =
+      moe::relative_error(inputs, result.output, 2e10, [&](double done) { progress.update(0.5 + done / 2); });
+  const bool right = did_expected(layer, run, result) && error.value <= moe::kMostRelativeError;
+  if (!gpu.output.empty()) {
+    write_npy(gpu.output, Array<float>{{layer.routing.num_tokens, layer.shape.hidden}, result.output});
+  }
+
+  auto times = result.times;
+  std::ranges::sort(times, {}, &Nanos::value);
+  const Nanos median = times[times.size() / 2];
+  const double tflops = moe::product_flops(inputs) / median.value * 1e-3;
+  if (options.json) {
+    Json json = describe_json("moe_gpu_run", layer, options);
+    json["claim"] = options.claim;
+    json["sms_per_rank"] = gpu.sms_per_rank;
+    json["receive"] = gpu.receive;
+    json["verified"] = right;
+    json["verification"] = {
+        {"tokens", error.num_tokens}, {"relative_error", error.value}, {"tolerance", moe::kMostRelativeError}};
+    json["output_hash"] = hash(result.output);
+    json["repeats"] = times.size();
+    json["us"] = {
+        {"median", median.value * 1e-3}, {"least", times.front().value * 1e-3}, {"most", times.back().value * 1e-3}};
+    json["product_tflops"] = tflops;
+    print(json);
+  } else {
+    fmt::print("{}", headline(layer, options, "virtual ranks of a GPU"));
+    fmt::print("output hash {}, {:.1e} from the reference (tolerance {:.0e}, {} of {} tokens compared)\n",
+               hash(result.output), error.value, moe::kMostRelativeError, error.num_tokens, layer.routing.num_tokens);
+    fmt::print(
+        "=> Executed: {:.1f} us [{:.1f}, {:.1f}], median of {} launches; {:.1f} TFLOP/s of products, the sum of "
+        "slots in the time; {}.\n",
+        median.value * 1e-3, times.front().value * 1e-3, times.back().value * 1e-3, times.size(), tflops,
+        right ? "tasks as in the schedule, output as in the reference" : "NOT as the reference or the schedule");
+  }
+  if (!right) {
+    fail(ErrorKind::verification,
+         "the output differs from the reference by {:.2e}, {:.2e} is allowed, or a rank did "
+         "not do the tasks of its schedule",
+         error.value, moe::kMostRelativeError);
+  }
+}
+
+}  // namespace xs::cli
