@@ -41,7 +41,7 @@ class GpuLayer {
 
  private:
   struct Regions {
-    Regions(const MoeProblem& problem);
+    explicit Regions(const MoeProblem& problem);
     Layout flags, slots;
     RegionId signals, combine_slots;
     int num_flags;

@@ -89,6 +89,7 @@ GpuLayer::Regions::Regions(const MoeProblem& problem)
     : signals(GpuSignals::reserve(flags, problem.max_blocks() + problem.num_ranks(), problem.num_ranks())),
       combine_slots{},
       num_flags(problem.max_blocks() + problem.num_ranks()) {
+  require(problem.num_ranks() <= kMostParts, "{} virtual ranks: a GPU runs up to {}", problem.num_ranks(), kMostParts);
   std::int64_t tokens = 1;
   for (int rank = 0; rank < problem.num_ranks(); ++rank) tokens = std::max(tokens, problem.tokens_of(rank));
   combine_slots = slots.add("slots", bytes_of(tokens * problem.shape().num_slots(), problem.shape().hidden));
@@ -119,7 +120,6 @@ GpuLayer::GpuLayer(const MoeProblem& problem, const Routing& routing, const GpuR
       flag_world_(regions_.flags, problem.num_ranks(), options.device, GpuPlace::own),
       slot_world_(regions_.slots, problem.num_ranks(), options.device, options.receive),
       signals_(flag_world_, regions_.signals, regions_.num_flags, with_names(options.signals, problem.max_blocks())) {
-  require(problem.num_ranks() <= kMostParts, "{} virtual ranks: a GPU runs up to {}", problem.num_ranks(), kMostParts);
   const auto& shape = problem.shape();
   for (int rank = 0; rank < problem.num_ranks(); ++rank) {
     most_groups_ = std::max(most_groups_, static_cast<int>(problem.local_experts(rank).size()));
