@@ -45,7 +45,9 @@ void print_recovered(const Recovered& found, const ProbeCommandOptions& options)
   row("drain GB/s", options.drain_gbs, found.drain_gbs, 1);
   row("capacity MiB", static_cast<double>(options.capacity_bytes), found.capacity_bytes, 1 << 20);
   fmt::print("{}", table.text());
-  if (!found.port.saturated) return fmt::print("=> None of these patterns fills the port: both are lower bounds.\n");
+  if (!found.port.saturated) {
+    return fmt::print("=> None of these patterns fills the port: both are lower bounds ({}).\n", errors_of(found.port));
+  }
   fmt::print(
       "=> Measured: threads put for free until {:.2f} MB are outstanding; then they wait for a port that drains {:.3f} "
       "GB/s ({}).\n",
