@@ -15,7 +15,8 @@ struct Residency {
   int blocks_per_sm;  // that fit; 0: a block needs more than an SM has
 };
 
-// Throws Error(unavailable) without CUDA in the build.
+// Allows the kernel so much shared memory, too: until it may have it, none of its blocks fits. Throws
+// Error(unavailable) without CUDA in the build.
 Residency residency_of(int device, const void* kernel, std::string name, int num_blocks, int threads,
                        std::size_t shared_bytes);
 

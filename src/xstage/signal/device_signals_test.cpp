@@ -31,7 +31,7 @@ class ThreadGpu {
                          layout_.offset(region_),
                          num_ranks,
                          timeout,
-                         timeout * 5 / 4,
+                         static_cast<std::uint64_t>(barrier_timeout(options.timeout).value),
                          &local_[static_cast<std::size_t>(rank)]});
     }
     on_threads::run_grid(num_ranks, kThreads, [&] {

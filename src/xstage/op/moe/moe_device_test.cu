@@ -32,16 +32,8 @@ Inputs make_case(const MoeShape& shape, std::int64_t tokens, const std::string& 
 }
 
 void expect_tasks(const Inputs& inputs, const GpuRunOptions& options, const GpuRunResult& result) {
-  const auto problem = make_problem(inputs.shape, kGpuTiling, options.num_ranks, inputs.routing, options.placement);
-  for (int rank = 0; rank < options.num_ranks; ++rank) {
-    const auto expected = expand(options.order, problem.counts(rank));
-    const auto& found = result.tasks[static_cast<std::size_t>(rank)];
-    expect(found.size() == expected.size(), "the number of tasks differs");
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      expect(found[i].task == expected[i], "claim " + std::to_string(i) + " of rank " + std::to_string(rank) +
-                                               " is another task than in the schedule");
-    }
-  }
+  const auto wrong = wrong_task(inputs, options, result);
+  expect(wrong.empty(), wrong);
 }
 
 struct Shape {

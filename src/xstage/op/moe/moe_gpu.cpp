@@ -1,8 +1,25 @@
 #include "xstage/op/moe/moe_gpu.hpp"
 
 #include "xstage/core/error.hpp"
+#include "xstage/op/moe/gpu_tiling.hpp"
 
 namespace xs::moe {
+
+std::string wrong_task(const Inputs& inputs, const GpuRunOptions& options, const GpuRunResult& result) {
+  const auto problem = make_problem(inputs.shape, kGpuTiling, options.num_ranks, inputs.routing, options.placement);
+  for (int rank = 0; rank < options.num_ranks; ++rank) {
+    const auto expected = expand(options.order, problem.counts(rank));
+    const auto& done = result.tasks[static_cast<std::size_t>(rank)];
+    if (done.size() != expected.size()) {
+      return fmt::format("rank {} did {} tasks, the schedule has {}", rank, done.size(), expected.size());
+    }
+    for (std::size_t claim = 0; claim < expected.size(); ++claim) {
+      if (done[claim].task == expected[claim]) continue;
+      return fmt::format("claim {} of rank {} is another task than in the schedule", claim, rank);
+    }
+  }
+  return "";
+}
 
 double product_flops(const Inputs& inputs) {
   const auto& shape = inputs.shape;

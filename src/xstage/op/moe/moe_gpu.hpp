@@ -53,6 +53,9 @@ struct GpuRunResult {
 // before anything is launched. Throws Error(unavailable) without CUDA in the build or a GPU of sm_90.
 GpuRunResult run_on_gpu(const Inputs& inputs, const GpuRunOptions& options);
 
+// The first task of a rank that is not the one that the schedule has at its claim, in words; empty: there is none.
+std::string wrong_task(const Inputs& inputs, const GpuRunOptions& options, const GpuRunResult& result);
+
 // Of both products, gate and up as two: what a rate is of.
 double product_flops(const Inputs& inputs);
 

@@ -1,5 +1,6 @@
 #include "xstage/op/moe/moe_gpu.hpp"
 
+#include "xstage/op/moe/gpu_tiling.hpp"
 #include "xstage/op/moe/moe_test_support.hpp"
 
 namespace xs::moe {
@@ -14,6 +15,24 @@ TEST(GpuMoe, AShapeThatTheKernelCannotTakeIsNamed) {
   expect_usage_error([] { require_gpu_shape({64, 60, 4, 2}); }, {"intermediate 60"});
   EXPECT_NO_THROW(require_gpu_shape({2880, 1408, 128, 4}));
   expect_usage_error([] { run_on_gpu(bf16_inputs({100, 64, 4, 2}), {}); }, {"hidden 100"});
+}
+
+TEST(GpuMoe, ATaskThatIsNotTheSchedulesIsNamed) {
+  const auto inputs = bf16_inputs({64, 136, 4, 2});
+  GpuRunOptions options;
+  options.num_ranks = 2;
+  options.order = {OrderKind::lag, 1};
+  const auto problem = make_problem(inputs.shape, kGpuTiling, 2, inputs.routing);
+  GpuRunResult result;
+  for (int rank = 0; rank < 2; ++rank) {
+    auto& tasks = result.tasks.emplace_back();
+    for (const auto& task : expand(options.order, problem.counts(rank))) tasks.push_back({task, 0, {}, {}});
+  }
+  EXPECT_EQ(wrong_task(inputs, options, result), "");
+  ++result.tasks[1][5].task.tile;
+  EXPECT_EQ(wrong_task(inputs, options, result), "claim 5 of rank 1 is another task than in the schedule");
+  result.tasks[0].pop_back();
+  EXPECT_NE(wrong_task(inputs, options, result).find("rank 0 did"), std::string::npos);
 }
 
 // With and without CUDA in the build, with and without a GPU in the machine; moe_device_test has the rest.
