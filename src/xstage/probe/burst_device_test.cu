@@ -37,7 +37,7 @@ std::string recorded(StorePath path, xs::GpuPlace place, const xs::BurstPattern&
   records.write(0, std::vector<std::byte>(records.size(), std::byte{0xFF}));
   sms.write(0, std::vector<std::byte>(sms.size(), std::byte{0xFF}));
   const xs::StoreWindows windows{path, 8192, target.data(), kWindow, pattern.workers};
-  xs::launch_bursts(windows, pattern, gpu.clock, reinterpret_cast<xs::BurstRecord*>(records.data()),
+  xs::launch_bursts(windows, pattern, reinterpret_cast<xs::BurstRecord*>(records.data()),
                     reinterpret_cast<std::uint32_t*>(sms.data()), nullptr);
   xs::check_cuda(cudaDeviceSynchronize(), "bursts");
   const auto found = read_all<xs::BurstRecord>(records, workers * bursts + 1);

@@ -14,7 +14,6 @@ struct BurstParams {
   std::int64_t bytes, gap;
   int bursts;
   Completion await;
-  GigaHertz clock;
   BurstRecord* records;
   std::uint32_t* sms;
 };
@@ -30,7 +29,7 @@ __global__ void __launch_bounds__(256, 1) burst_kernel(const __grid_constant__ B
   cooperative_groups::this_grid().sync();
   std::int64_t before = sm_cycles();
   for (int burst = 0; burst < params.bursts; ++burst) {
-    if (group.leads() && burst > 0) wait_until(before + params.gap, params.clock);
+    if (group.leads() && burst > 0) wait_until(before + params.gap);
     group.sync();
     const std::int64_t begin = sm_cycles();
     std::int64_t place = 0;
@@ -69,15 +68,14 @@ void launch_clock(ClockRecord* record, cudaStream_t stream) {
   check_cuda(cudaGetLastError(), "starting a clock");
 }
 
-void launch_bursts(const StoreWindows& windows, const BurstPattern& pattern, GigaHertz clock, BurstRecord* records,
-                   std::uint32_t* sms, cudaStream_t stream) {
+void launch_bursts(const StoreWindows& windows, const BurstPattern& pattern, BurstRecord* records, std::uint32_t* sms,
+                   cudaStream_t stream) {
   BurstParams params{};
   params.windows = windows;
   params.bytes = static_cast<std::int64_t>(pattern.bytes.value);
   params.gap = static_cast<std::int64_t>(pattern.gap.value);
   params.bursts = pattern.bursts;
   params.await = pattern.await;
-  params.clock = clock;
   params.records = records;
   params.sms = sms;
   with_path(windows.path, [&](auto path) {

@@ -33,9 +33,9 @@ struct BurstRecord {  // SM cycles; up to 2 s
 
 // The pattern's workers, one per SM, start together and store its bursts (at most kMostBursts, in store units of the
 // path). `records` gets those of worker 0, then of worker 1, ...; `sms` the SM of each worker. Both in memory of the
-// GPU. On return the kernel is on its way; its bytes are remote visible when it ends. `clock`: an SM's, at most.
-void launch_bursts(const StoreWindows& windows, const BurstPattern& pattern, GigaHertz clock, BurstRecord* records,
-                   std::uint32_t* sms, cudaStream_t stream);
+// GPU. On return the kernel is on its way; its bytes are remote visible when it ends.
+void launch_bursts(const StoreWindows& windows, const BurstPattern& pattern, BurstRecord* records, std::uint32_t* sms,
+                   cudaStream_t stream);
 
 struct ClockRecord {
   std::int64_t cycles, nanos;

@@ -117,7 +117,7 @@ class BurstPort {
                 pattern.bursts <= kMostBursts,
             "{} workers and {} bursts: expected up to {} and {}", pattern.workers, pattern.bursts, gpu_.info().num_sms,
             kMostBursts);
-    launch_bursts(gpu_.windows(), pattern, gpu_.clock(), reinterpret_cast<BurstRecord*>(records_.data()),
+    launch_bursts(gpu_.windows(), pattern, reinterpret_cast<BurstRecord*>(records_.data()),
                   reinterpret_cast<std::uint32_t*>(sms_.data()), gpu_.stream().get());
     gpu_.stream().finish();
   }

@@ -24,11 +24,15 @@ __device__ std::int64_t store_until(const NeighbourParams& params, std::int64_t 
   const std::int64_t window = run.windows.window_bytes * blockIdx.x;
   // Two, so that the leader may go on while others still read the last one: one barrier for each piece.
   __shared__ bool done[2];
-  Pacer pacer(run.share, paced_now(run.clock));
+  // In turn: the n-th of n begins (n - 1) / n of a piece's time after the first. Paced to 95 % of the drain, eight SMs
+  // that begin together leave others 93 % of their loads, in turn 97 % (H200, 2026-12-04).
+  const Bytes piece{static_cast<double>(run.piece_bytes)};
+  SmPacer pacer(run.share, run.clock,
+                run.share.capacity - piece * (1.0 - static_cast<double>(blockIdx.x) / run.storers));
   std::int64_t stored = 0, place = 0;
   for (int turn = 0;; turn ^= 1, stored += run.piece_bytes) {
     if (group.leads()) {
-      if (run.paced) pace(pacer, Bytes{static_cast<double>(run.piece_bytes)}, run.clock);
+      if (run.paced) pacer.pace(piece);
       done[turn] = sm_cycles() >= end;
     }
     group.sync();

@@ -5,18 +5,33 @@
 
 namespace xs {
 
-// This SM's time as a pacer takes it. On the SM's clock, which is finer than the GPU's; `clock` is the highest that it
-// runs at, so under load a share drains more slowly than the plan says, never faster.
-__device__ inline Nanos paced_now(GigaHertz clock) { return Cycles{static_cast<double>(sm_cycles())} / clock; }
+// A pacer in this SM's time. On the SM's clock, which is finer than the GPU's; `clock` is the highest that it runs at,
+// so under load a share drains more slowly than the plan says, never faster.
+//
+// Called by one thread, on one SM. Orders nothing.
+class SmPacer {
+ public:
+  // `outstanding`: what counts as stored before the first burst. Workers that divide a port and store equal bursts
+  // keep from storing all at once by beginning with different amounts.
+  __device__ SmPacer(const BucketRates& share, GigaHertz clock, Bytes outstanding = {})
+      : period_(Cycles{1} / clock), clock_(clock), pacer_(share, now()) {
+    pacer_.begin(outstanding, now());
+  }
 
-// Called by: one thread, before the burst; its group waits for it at the barrier of store(). Needs: a pacer of this SM
-// and worker alone. Guarantees on return: the burst is within the share and counted. Orders nothing. Bounded by
-// capacity / drain of the share. Cost: not measured.
-__device__ inline void pace(Pacer& pacer, Bytes bytes, GigaHertz clock) {
-  const Nanos now = paced_now(clock);
-  const Nanos at = now + pacer.wait(bytes, now);
-  if (now < at) wait_until(static_cast<std::int64_t>((at * clock).value) + 1, clock);
-  pacer.begin(bytes, paced_now(clock));
-}
+  // Before a burst; the worker's group waits for the calling thread at the barrier of store(). Guarantees on return:
+  // the burst is within the share and counted. Bounded by capacity / drain of the share.
+  __device__ void pace(Bytes bytes) {
+    const Nanos asked = now(), wait = pacer_.wait(bytes, asked);
+    if (wait > Nanos{0}) wait_until(static_cast<std::int64_t>(((asked + wait) * clock_).value) + 1);
+    pacer_.begin(bytes, now());
+  }
+
+  __device__ Nanos now() const { return period_ * static_cast<double>(sm_cycles()); }
+
+ private:
+  Nanos period_;
+  GigaHertz clock_;
+  Pacer pacer_;
+};
 
 }  // namespace xs

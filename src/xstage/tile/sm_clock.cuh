@@ -28,15 +28,14 @@ __device__ inline std::uint32_t sm_id() {
   return id;
 }
 
-// Returns no earlier than sm_cycles() == `at`, and little later: it sleeps for half of what is left (a sleep may last
-// twice as long as asked) and spins through the rest. `clock`: an SM's, at most.
-__device__ inline void wait_until(std::int64_t at, GigaHertz clock) {
-  constexpr unsigned kSpin = 200, kMostSleep = 1000000;  // ns
+// Returns no earlier than sm_cycles() == `at`, and little later: it sleeps for a quarter of what is left at 2 GHz or
+// half at 4 GHz (a sleep may last twice as long as asked) and spins through the rest.
+__device__ inline void wait_until(std::int64_t at) {
+  constexpr std::int64_t kSpin = 400, kMostSleep = 1 << 22;  // cycles
   for (;;) {
     const std::int64_t left = at - sm_cycles();
     if (left <= 0) return;
-    const double nanos = (Cycles{static_cast<double>(left)} / clock).value;
-    if (nanos > kSpin) __nanosleep(nanos > kMostSleep ? kMostSleep : static_cast<unsigned>(nanos) / 2);
+    if (left > kSpin) __nanosleep(static_cast<unsigned>(left > kMostSleep ? kMostSleep : left) / 8);
   }
 }
 

@@ -203,10 +203,10 @@ __host__ __device__ void drive_pacer(const Step* steps, int count, double* waits
 __global__ void pacer_kernel(const Step* steps, int count, double* waits) { drive_pacer(steps, count, waits); }
 
 __global__ void pace_kernel(int count, xs::GigaHertz clock, double* nanos) {
-  const auto begin = xs::paced_now(clock);
-  xs::Pacer pacer(share(), begin);
-  for (int i = 0; i < count; ++i) xs::pace(pacer, xs::Bytes{8192}, clock);
-  *nanos = (xs::paced_now(clock) - begin).value;
+  xs::SmPacer pacer(share(), clock);
+  const auto begin = pacer.now();
+  for (int i = 0; i < count; ++i) pacer.pace(xs::Bytes{8192});
+  *nanos = (pacer.now() - begin).value;
 }
 
 std::string pacer_equals_host() {
