@@ -23,6 +23,13 @@ __device__ inline void load_box(std::byte* target, const CUtensorMap& map, Mbarr
   ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, target, &map, corner, full.word());
 }
 
+// The same of consecutive bytes: a multiple of 16, both places aligned to 16.
+__device__ inline void load_bytes(std::byte* target, const std::byte* source, int bytes, Mbarrier& full) {
+  namespace ptx = cuda::ptx;
+  ptx::cp_async_bulk(ptx::space_cluster, ptx::space_global, target, source, static_cast<std::uint32_t>(bytes),
+                     full.word());
+}
+
 // Owed between an acquire and loads of what it acquired, if that was written by ordinary stores.
 __device__ inline void fence_before_loads() { cuda::ptx::fence_proxy_async(cuda::ptx::space_global); }
 

@@ -252,7 +252,8 @@ std::vector<GpuTask> GpuLayer::tasks(int rank) const {
     tasks.push_back({{static_cast<TaskKind>(stamp.kind), stamp.block, stamp.tile},
                      stamp.worker,
                      Cycles{static_cast<double>(stamp.begin)},
-                     Cycles{static_cast<double>(stamp.end)}});
+                     Cycles{static_cast<double>(stamp.end)},
+                     Cycles{static_cast<double>(stamp.waited)}});
   }
   return tasks;
 }

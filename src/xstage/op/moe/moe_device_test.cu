@@ -152,24 +152,57 @@ void fill(const GpuMemory& memory, std::uint64_t seed) {
   check_cuda(cudaGetLastError(), "random numbers");
 }
 
+constexpr double kDepth = 64;  // columns of a step
+
 struct Rate {
   int experts, rows;
   std::int64_t hidden, intermediate;
 };
 
-void print_rate(const Rate& one, const char* order, Claim claim, RowsTo rows_to, int repeats) {
-  const MoeShape shape{one.hidden, one.intermediate, one.experts, 1};
-  Routing routing{std::int64_t{one.experts} * one.rows, 1, {}, {}};
-  for (std::int64_t token = 0; token < routing.num_tokens; ++token) {
-    routing.expert.push_back(static_cast<std::int32_t>(token / one.rows));
-    routing.weight.push_back(1.0f);
+// Where the workers' time went, by their stamps: of the longest worker's time, on the mean of all.
+void print_shares(const Rate& one, const std::vector<GpuTask>& tasks, int num_sms) {
+  struct Share {
+    double cycles = 0, waited = 0;
+    int count = 0;
+  };
+  Share linear1, linear2, reduce;
+  double longest = 0;
+  for (const auto& task : tasks) {
+    auto& share = task.task.kind == TaskKind::linear1   ? linear1
+                  : task.task.kind == TaskKind::linear2 ? linear2
+                                                        : reduce;
+    share.cycles += (task.end - task.begin).value;
+    share.waited += task.waited.value;
+    share.count += 1;
+    longest = std::max(longest, task.end.value);
+  }
+  const double all = longest * num_sms, rest = all - linear1.cycles - linear2.cycles - reduce.cycles;
+  const auto per_step = [](const Share& share, std::int64_t depth) {
+    return share.cycles / std::max(1, share.count) / (static_cast<double>(depth) / kDepth);
+  };
+  std::printf(
+      "    of %.0f cycles: Linear-1 %.1f %% (waiting %.1f %%), Linear-2 %.1f %% (waiting %.1f %%), sums %.1f %%, "
+      "between tasks and at the end %.1f %%; cycles a step %.0f and %.0f (1024 at the peak)\n",
+      longest, 100 * linear1.cycles / all, 100 * linear1.waited / all, 100 * linear2.cycles / all,
+      100 * linear2.waited / all, 100 * reduce.cycles / all, 100 * rest / all, per_step(linear1, one.hidden),
+      per_step(linear2, one.intermediate));
+}
+
+void print_rate(const Rate& one, const char* order, Claim claim, RowsTo rows_to, int repeats, int num_sms,
+                bool stamps = false) {
+  constexpr int kTopk = 8;
+  const MoeShape shape{one.hidden, one.intermediate, one.experts, kTopk};
+  Routing routing{std::int64_t{one.experts} * one.rows / kTopk, kTopk, {}, {}};
+  for (std::int64_t slot = 0; slot < routing.num_tokens * kTopk; ++slot) {
+    routing.expert.push_back(static_cast<std::int32_t>(slot % one.experts));
+    routing.weight.push_back(0.125f);
   }
   const auto problem = make_problem(shape, kGpuTiling, 1, routing);
   GpuRunOptions options;
-  options.order = parse_order(order, {1, 132});
+  options.order = parse_order(order, {1, num_sms});
   options.claim = claim;
   options.rows_to = rows_to;
-  options.stamps = false;
+  options.stamps = stamps;
   options.signals.timeout = {2e9};
   const GpuLayer layer(problem, routing, options);
   fill(layer.memory(0).rows, 1);
@@ -190,8 +223,8 @@ void print_rate(const Rate& one, const char* order, Claim claim, RowsTo rows_to,
   }
   layer.throw_if_given_up();
   std::sort(times.begin(), times.end());
-  const double flops = 6.0 * static_cast<double>(routing.num_tokens) * static_cast<double>(one.hidden) *
-                       static_cast<double>(one.intermediate);
+  const double flops =
+      6.0 * one.experts * one.rows * static_cast<double>(one.hidden) * static_cast<double>(one.intermediate);
   const double median = times[times.size() / 2];
   std::printf("%3d x %5d rows, hidden %5lld, intermediate %5lld  %-12s %-8s rows to %-8s %8.1f us  %6.1f TFLOP/s\n",
               one.experts, one.rows, static_cast<long long>(one.hidden), static_cast<long long>(one.intermediate),
@@ -200,6 +233,7 @@ void print_rate(const Rate& one, const char* order, Claim claim, RowsTo rows_to,
               : rows_to == RowsTo::own  ? "own"
                                         : "nowhere",
               median * 1e3, flops / median * 1e-9);
+  if (stamps) print_shares(one, layer.tasks(0), num_sms);
   std::fflush(stdout);
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
@@ -243,10 +277,15 @@ int main(int argc, char** argv) {
                             Rate{32, 512, 4096, 1536}, Rate{16, 512, 4096, 768}}) {
       for (const char* order : {"serial", "wave:1", "waves:2", "alternate", "lag:4", "lag:16"}) {
         for (const auto claim : {Claim::fixed, Claim::counter}) {
-          run("rate", [&] { return print_rate(one, order, claim, RowsTo::owners, 11), std::string(); });
+          run("rate", [&] { return print_rate(one, order, claim, RowsTo::owners, 11, num_sms), std::string(); });
         }
       }
-      run("rate", [&] { return print_rate(one, "serial", Claim::counter, RowsTo::nowhere, 11), std::string(); });
+      run("rate",
+          [&] { return print_rate(one, "serial", Claim::counter, RowsTo::nowhere, 11, num_sms), std::string(); });
+      for (const char* order : {"serial", "lag:4"}) {
+        run("rate",
+            [&] { return print_rate(one, order, Claim::counter, RowsTo::owners, 11, num_sms, true), std::string(); });
+      }
     }
   }
   std::printf("%d failed\n", num_failed);

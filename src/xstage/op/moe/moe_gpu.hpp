@@ -41,6 +41,7 @@ struct GpuTask {
   Task task;
   int worker;
   Cycles begin, end;  // since its worker began
+  Cycles waited;      // for operands, of those; products of the step before go on meanwhile
 };
 
 struct GpuRunResult {

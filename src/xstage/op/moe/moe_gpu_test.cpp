@@ -26,7 +26,7 @@ TEST(GpuMoe, ATaskThatIsNotTheSchedulesIsNamed) {
   GpuRunResult result;
   for (int rank = 0; rank < 2; ++rank) {
     auto& tasks = result.tasks.emplace_back();
-    for (const auto& task : expand(options.order, problem.counts(rank))) tasks.push_back({task, 0, {}, {}});
+    for (const auto& task : expand(options.order, problem.counts(rank))) tasks.push_back({task, 0, {}, {}, {}});
   }
   EXPECT_EQ(wrong_task(inputs, options, result), "");
   ++result.tasks[1][5].task.tile;

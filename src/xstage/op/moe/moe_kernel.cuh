@@ -15,9 +15,10 @@
 //   warps 2, 3    store rows of Linear-2 tiles at their owners, one for each half         combine_role()
 //   warps 4 – 11  two warpgroups with 64 rows each: products; the final sums of tokens    product_role()
 //
-// Handed over between them, all through barriers in shared memory: tasks (queue), operands (a ring of stages), finished
-// rows (staging). Warps that store into a link that is full stall alone: products of the next tile go on meanwhile.
-// Activations and rows of peers have warps of their own, since a release waits for all stores of its thread.
+// Handed over between them, all through barriers in shared memory: tasks (queue), operands and slots to be summed (a
+// ring of stages), finished rows (staging). Warps that store into a link that is full stall alone: products of the next
+// tile go on meanwhile. Activations and rows of peers have warps of their own, since a release waits for all stores of
+// its thread.
 //
 // Only warp 0 waits for other blocks, and that is bounded: when it gives up it hands over that there are no more tasks,
 // and all roles end. Waits inside the block end by themselves: a tile is handed over when its operands can be loaded,
@@ -30,6 +31,13 @@ inline constexpr int kStages = 3;
 inline constexpr int kThreads = 384, kProductWarps = 4;  // of a warpgroup
 inline constexpr int kQueued = 2;
 inline constexpr int kRowBoxBytes = 128 * kProductDepth * 2, kStageBytes = 3 * kRowBoxBytes;
+
+// A stage with slots to be summed instead: so many columns of up to so many slots of one token.
+inline constexpr int kSumColumns = 4096, kSumSlots = kStageBytes / (kSumColumns * 2);
+struct SumStage {
+  float weights[kSumSlots];
+  std::int32_t count;
+};
 
 struct Queued {
   enum What : std::int32_t {
@@ -44,11 +52,11 @@ struct Queued {
 };
 
 struct alignas(1024) BlockShared {
-  std::byte rows[kStages][kRowBoxBytes];
-  std::byte columns[kStages][2 * kRowBoxBytes];
+  std::byte operands[kStages][kStageBytes];  // 128 rows, then 256 columns
   std::byte staging[2][kStagedBytes];
   alignas(16) Queued queue[kQueued];
   Mbarrier queued[kQueued], taken[kQueued];  // task is there; every role has read it
+  SumStage sums[kStages];
   Mbarrier full[kStages], free[kStages];
   Mbarrier staged[2], drained[2];  // of each half: rows are there; both warps that might store them are done with them
   alignas(16) unsigned char signals[sizeof(DeviceSignals)];
@@ -65,6 +73,14 @@ struct Block {
 
   __device__ const DeviceSignals& signals() const { return *reinterpret_cast<const DeviceSignals*>(shared.signals); }
 };
+
+struct TokenRange {
+  int first, end;
+};
+__device__ inline TokenRange tokens_of_chunk(const RankLayer& rank, int chunk) {
+  const int first = chunk * kGpuTiling.reduce_tokens;
+  return {first, ::min(first + kGpuTiling.reduce_tokens, rank.num_tokens)};
+}
 
 // A role's way through the block's tasks. Called by all threads of a warp.
 class TaskReader {

@@ -25,6 +25,7 @@ struct RowTag {
 struct TaskStamp {
   std::int32_t kind, block, tile, worker;
   std::int64_t begin, end;  // of the products
+  std::int64_t waited;      // for operands, of those; products of the step before go on meanwhile
 };
 
 // One rank, as its part of the grid needs it. Pointers are to memory of its GPU, bf16 row-major where nothing is said.

@@ -4,13 +4,15 @@
 
 namespace xs::moe {
 
-// The operands of tiles, through the ring of stages. One thread.
+// What tasks read, through the ring of stages. One thread.
 class OperandLoader {
  public:
   __device__ explicit OperandLoader(const Block& block) : block_(block) {}
 
-  // Linear-1: gate columns stand before the up columns of the same activations.
-  __device__ void load(const Queued& queued) {
+  // The operands of a tile; Linear-1: gate columns stand before the up columns of the same activations. Calls
+  // `near_end()` when a ring of loads is left.
+  template <class NearEnd>
+  __device__ void load_tile(const Queued& queued, NearEnd near_end) {
     const LayerParams& params = block_.params;
     const RankLayer& rank = block_.rank;
     const int row = queued.of.block * 128;
@@ -21,19 +23,77 @@ class OperandLoader {
     const int first = is_linear1 ? queued.group * 2 * params.intermediate + queued.of.tile * 128
                                  : queued.group * params.hidden + queued.of.tile * 256;
     const int second = first + (is_linear1 ? params.intermediate : 128);
-    auto& shared = block_.shared;
+    const int near = ::max(0, ceil_div(depth, kProductDepth) - kStages) * kProductDepth;
     for (int column = 0; column < depth; column += kProductDepth) {
-      if (use_ > 0) shared.free[stage_].wait(phase_of(use_ - 1));
-      auto& full = shared.full[stage_];
+      if (column == near) near_end();
+      std::byte* const stage = free_stage();
+      auto& full = block_.shared.full[stage_];
       full.arrive_and_expect(kStageBytes);
-      load_box(shared.rows[stage_], rows, full, column, row);
-      load_box(shared.columns[stage_], columns, full, column, first);
-      load_box(shared.columns[stage_] + kRowBoxBytes, columns, full, column, second);
-      if (++stage_ == kStages) stage_ = 0, ++use_;
+      load_box(stage, rows, full, column, row);
+      load_box(stage + kRowBoxBytes, columns, full, column, first);
+      load_box(stage + 2 * kRowBoxBytes, columns, full, column, second);
+      next_stage();
+    }
+  }
+
+  // The slots of a chunk's tokens, those that something came for, in their order: for each token and each part of its
+  // columns as many stages as its slots take.
+  __device__ void load_slots(int chunk) {
+    const LayerParams& params = block_.params;
+    const RankLayer& rank = block_.rank;
+    const std::byte* slots = params.slot_parts[block_.signals().rank()] + params.slots;
+    const std::int64_t pitch = std::int64_t{params.hidden} * 2;
+    const auto [first, end] = tokens_of_chunk(rank, chunk);
+    for (int token = first; token < end; ++token) {
+      for (int column = 0; column < params.hidden; column += kSumColumns) {
+        const int bytes = ::min(kSumColumns, params.hidden - column) * 2;
+        for (int slot = 0; slot < params.num_slots; slot += kSumSlots) {
+          load_stage(std::int64_t{token} * params.num_slots + slot, ::min(kSumSlots, params.num_slots - slot),
+                     slots + column * 2, pitch, bytes);
+        }
+      }
     }
   }
 
  private:
+  __device__ void load_stage(std::int64_t first, int num_slots, const std::byte* slots, std::int64_t pitch, int bytes) {
+    const RankLayer& rank = block_.rank;
+    std::int32_t experts[kSumSlots];
+    float weights[kSumSlots];
+#pragma unroll
+    for (int i = 0; i < kSumSlots; ++i) {  // all on their way together
+      experts[i] = i < num_slots ? rank.slot_experts[first + i] : -1;
+      weights[i] = i < num_slots ? rank.slot_weights[first + i] : 0;
+    }
+    std::byte* const stage = free_stage();
+    auto& sums = block_.shared.sums[stage_];
+    int count = 0;
+#pragma unroll
+    for (int i = 0; i < kSumSlots; ++i) {
+      if (experts[i] >= 0) sums.weights[count++] = weights[i];
+    }
+    sums.count = count;
+    auto& full = block_.shared.full[stage_];
+    full.arrive_and_expect(count * bytes);
+    std::byte* target = stage;
+#pragma unroll
+    for (int i = 0; i < kSumSlots; ++i) {
+      if (experts[i] < 0) continue;
+      load_bytes(target, slots + (first + i) * pitch, bytes, full);
+      target += bytes;
+    }
+    next_stage();
+  }
+
+  // All roles that read what stood in it are done with it.
+  __device__ std::byte* free_stage() {
+    if (use_ > 0) block_.shared.free[stage_].wait(phase_of(use_ - 1));
+    return block_.shared.operands[stage_];
+  }
+  __device__ void next_stage() {
+    if (++stage_ == kStages) stage_ = 0, ++use_;
+  }
+
   const Block& block_;
   int stage_ = 0, use_ = 0;
 };
@@ -77,6 +137,7 @@ __device__ inline bool wait_for_rows(const Block& block) {
     const auto rows = std::int64_t{block.rank.rows_by_holder[peer]} * block.counts.linear2_tiles;
     if (!signals.wait(block.params.combined + peer, static_cast<Word>(rows))) return false;
   }
+  fence_before_loads();  // they were written by ordinary stores
   return true;
 }
 
@@ -86,8 +147,9 @@ __device__ inline void load_role(const Block& block) {
   OperandLoader loader(block);
   TaskWriter tasks(block.shared);
   bool all_rows = false;
-  for (int turn = 0;; ++turn) {
-    Queued queued{Queued::task, {}, 0, claim(block, turn)};
+  std::int64_t next = claim(block, 0);
+  for (int turn = 1;; ++turn) {
+    Queued queued{Queued::task, {}, 0, next};
     if (queued.claim >= block.counts.num_tasks()) break;
     queued.of = task_at(block.params.order, block.counts, queued.claim);
     if (is_linear(queued)) queued.group = group_of_block(block.counts, queued.of.block);
@@ -98,7 +160,10 @@ __device__ inline void load_role(const Block& block) {
       all_rows = true;
     }
     tasks.write(queued);
-    if (is_linear(queued)) loader.load(queued);
+    // The claim is on its way while the last operands are loaded.
+    const auto claim_next = [&] { next = claim(block, turn); };
+    is_linear(queued) ? loader.load_tile(queued, claim_next) : claim_next();
+    if (is(TaskKind::reduce, queued)) loader.load_slots(queued.of.block);
   }
   tasks.write({Queued::end, {}, 0, 0});
 }

@@ -7,7 +7,7 @@ namespace xs::moe {
 __device__ inline float swiglu(float gate, float up, float clamp) {
   gate = fminf(gate, clamp);
   up = fminf(fmaxf(up, -clamp), clamp);
-  return gate / (1.0f + __expf(-gate)) * up;
+  return __fdividef(gate, 1.0f + __expf(-gate)) * up;
 }
 
 // Sums of 16 columns of a finished tile, rounded: of both products, or of gate and up as one.
@@ -31,34 +31,76 @@ __device__ inline void stage_activations(std::byte* staging, int warp, const flo
   }
 }
 
-// Tokens of a chunk: slots in their order, so the sum depends on no schedule. Both warpgroups.
-__device__ inline void sum_tokens(const Block& block, int chunk) {
+// The operand ring as both warpgroups read it.
+class OperandReader {
+ public:
+  __device__ OperandReader(BlockShared& shared, bool speaks) : shared_(shared), speaks_(speaks) {}
+
+  // Waits for what the loader put next; `waited`, if counted, grows by the cycles that took.
+  __device__ int next(bool counts, std::uint32_t& waited) {
+    if (counts) waited -= static_cast<std::uint32_t>(sm_cycles());
+    shared_.full[stage_].wait(phase_of(use_));
+    if (counts) waited += static_cast<std::uint32_t>(sm_cycles());
+    const int stage = stage_;
+    if (++stage_ == kStages) stage_ = 0, ++use_;
+    return stage;
+  }
+  // This warp is done with it.
+  __device__ void give_back(int stage) {
+    if (speaks_) shared_.free[stage].arrive();
+  }
+
+ private:
+  BlockShared& shared_;
+  bool speaks_;
+  int stage_ = 0, use_ = 0;
+};
+
+// Tokens of a chunk: slots in their order, so the sum depends on no schedule. Both warpgroups; each thread has the same
+// pieces of 16 bytes of every slot.
+__device__ inline void sum_tokens(const Block& block, int chunk, OperandReader& operands, bool counts,
+                                  std::uint32_t& waited) {
+  constexpr int kThreadsOfSum = 2 * kProductWarps * 32, kPieces = kSumColumns / 8 / kThreadsOfSum;
   const auto& params = block.params;
   const auto& rank = block.rank;
-  const std::byte* slots = params.slot_parts[block.signals().rank()] + params.slots;
-  const int first = chunk * kGpuTiling.reduce_tokens, end = ::min(first + kGpuTiling.reduce_tokens, rank.num_tokens);
-  const std::int64_t pitch = std::int64_t{params.hidden} * 2;
-  constexpr int kSumThreads = 2 * kProductWarps * 32;
+  const int thread = static_cast<int>(threadIdx.x) - (kThreads - kThreadsOfSum);
+  const auto [first, end] = tokens_of_chunk(rank, chunk);
   for (int token = first; token < end; ++token) {
-    for (int place = (static_cast<int>(threadIdx.x) - (kThreads - kSumThreads)) * 16; place < pitch;
-         place += kSumThreads * 16) {
-      float sum[8] = {};
-      for (int s = 0; s < params.num_slots; ++s) {
-        const std::int64_t slot = std::int64_t{token} * params.num_slots + s;
-        if (rank.slot_experts[slot] < 0) continue;
-        const float weight = rank.slot_weights[slot];
-        const uint4 words = *reinterpret_cast<const uint4*>(slots + slot * pitch + place);
-        const auto* values = reinterpret_cast<const __nv_bfloat162*>(&words);
+    for (int column = 0; column < params.hidden; column += kSumColumns) {
+      const int pieces = ::min(kSumColumns, params.hidden - column) / 8;
+      float sums[kPieces][8] = {};
+      for (int slot = 0; slot < params.num_slots; slot += kSumSlots) {
+        const int stage = operands.next(counts, waited);
+        const SumStage& of = block.shared.sums[stage];
+        const auto* words = reinterpret_cast<const uint4*>(block.shared.operands[stage]);
+        for (int i = 0, count = of.count; i < count; ++i, words += pieces) {
+          const float weight = of.weights[i];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float2 pair = __bfloat1622float2(values[i]);
-          sum[2 * i] += weight * pair.x;
-          sum[2 * i + 1] += weight * pair.y;
+          for (int p = 0; p < kPieces; ++p) {
+            const int piece = thread + p * kThreadsOfSum;
+            if (piece >= pieces) continue;
+            const uint4 word = words[piece];
+            const auto* values = reinterpret_cast<const __nv_bfloat162*>(&word);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+              const float2 pair = __bfloat1622float2(values[j]);
+              sums[p][2 * j] += weight * pair.x;
+              sums[p][2 * j + 1] += weight * pair.y;
+            }
+          }
         }
+        __syncwarp();
+        operands.give_back(stage);
       }
-      uint4 words = {pack_bf16(sum[0], sum[1]), pack_bf16(sum[2], sum[3]), pack_bf16(sum[4], sum[5]),
-                     pack_bf16(sum[6], sum[7])};
-      *reinterpret_cast<uint4*>(rank.output + token * pitch + place) = words;
+      auto* output = reinterpret_cast<uint4*>(rank.output + (std::int64_t{token} * params.hidden + column) * 2);
+#pragma unroll
+      for (int p = 0; p < kPieces; ++p) {
+        const int piece = thread + p * kThreadsOfSum;
+        const float* sum = sums[p];
+        const uint4 word = {pack_bf16(sum[0], sum[1]), pack_bf16(sum[2], sum[3]), pack_bf16(sum[4], sum[5]),
+                            pack_bf16(sum[6], sum[7])};
+        if (piece < pieces) output[piece] = word;
+      }
     }
   }
 }
@@ -68,30 +110,32 @@ __device__ inline void product_role(const Block& block, int half) {
   const auto& params = block.params;
   auto& shared = block.shared;
   const int thread = static_cast<int>(threadIdx.x) % 128, warp = thread / 32;
-  const bool speaks = thread % 32 == 0;
+  const bool speaks = thread % 32 == 0, stamps = block.rank.stamps != nullptr;
   const std::int64_t began = sm_cycles();
   TaskReader tasks(block);
   Queued queued;
-  for (int stage = 0, use = 0, outputs = 0; tasks.next(queued);) {
+  OperandReader operands(shared, speaks);
+  for (int outputs = 0; tasks.next(queued);) {
     const std::int64_t begin = sm_cycles();
+    std::uint32_t waited = 0;  // wraps as the clock's low half does
     if (is(TaskKind::reduce, queued)) {
-      sum_tokens(block, queued.of.block);
+      sum_tokens(block, queued.of.block, operands, stamps, waited);
     } else if (is_linear(queued)) {
       const bool is_linear1 = is(TaskKind::linear1, queued);
       const int steps = (is_linear1 ? params.hidden : params.intermediate) + kProductDepth - 1;
       float sums[128];
       int before = -1;  // the stage of the last step
       for (int step = 0; step < steps / kProductDepth; ++step) {
-        shared.full[stage].wait(phase_of(use));
-        const ProductOperand rows(shared.rows[stage] + half * kStagedRows * 128), columns(shared.columns[stage]);
+        const int stage = operands.next(stamps, waited);
+        const std::byte* const operand = shared.operands[stage];
+        const ProductOperand rows(operand + half * kStagedRows * 128), columns(operand + kRowBoxBytes);
         multiply(sums, rows, columns, step > 0);
         wait_for_all_but_last();
-        if (before >= 0 && speaks) shared.free[before].arrive();
+        if (before >= 0) operands.give_back(before);
         before = stage;
-        if (++stage == kStages) stage = 0, ++use;
       }
       wait_for_products(sums);
-      if (speaks) shared.free[before].arrive();
+      operands.give_back(before);
       const int output = outputs++;
       if (output > 0) shared.drained[half].wait(phase_of(output - 1));
       std::byte* const staging = shared.staging[half];
@@ -99,13 +143,14 @@ __device__ inline void product_role(const Block& block, int half) {
       __syncwarp();
       if (speaks) shared.staged[half].arrive();
     }
-    if (block.rank.stamps != nullptr && queued.what == Queued::task && half == 0 && thread == 0) {
+    if (stamps && queued.what == Queued::task && half == 0 && thread == 0) {
       block.rank.stamps[queued.claim] = {static_cast<std::int32_t>(queued.of.kind),
                                          queued.of.block,
                                          queued.of.tile,
                                          block.part.block,
                                          begin - began,
-                                         sm_cycles() - began};
+                                         sm_cycles() - began,
+                                         waited};
     }
   }
 }
