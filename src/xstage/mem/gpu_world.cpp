@@ -41,6 +41,8 @@ DeviceRank GpuWorld::rank(int rank) const {
   return {rank, num_ranks(), reinterpret_cast<std::byte* const*>(table_.data())};
 }
 
+std::byte* GpuWorld::at(int rank, RegionId region) const { return place(rank, region, 0, 0); }
+
 std::byte* GpuWorld::place(int rank, RegionId region, std::size_t offset, std::size_t bytes) const {
   require(rank >= 0 && rank < num_ranks(), "rank {} of {} does not exist", rank, num_ranks());
   require(offset <= layout_.bytes(region) && bytes <= layout_.bytes(region) - offset,

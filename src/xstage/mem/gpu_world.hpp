@@ -29,6 +29,8 @@ class GpuWorld {
   int first_rank() const { return first_rank_; }
   int num_own_ranks() const { return own_.empty() ? 1 : num_ranks(); }
   DeviceRank rank(int rank) const;
+  // A rank's region as device() reaches it.
+  std::byte* at(int rank, RegionId region) const;
 
   // Throws Error(usage) that names a rank in whose part what kernels of device() add is not atomic to others: memory
   // behind PCIe.

@@ -45,7 +45,7 @@ RankSchedule MoeProblem::rank_schedule(int rank, std::vector<Task> tasks, const 
   const Counts own = counts(rank);
   const auto uses = activation_uses(tasks, own.num_blocks());
   RankSchedule schedule;
-  schedule.grids = {{TaskKind::dispatch, own.num_experts, 1},
+  schedule.grids = {{TaskKind::dispatch, own.num_experts, own.dispatch_parts},
                     {TaskKind::linear1, own.num_blocks(), own.linear1_tiles},
                     {TaskKind::linear2, own.num_blocks(), own.linear2_tiles},
                     {TaskKind::reduce, own.num_reduce, 1},
@@ -91,13 +91,13 @@ void MoeProblem::append_effects(int rank, const Task& task, const ActivationUses
   switch (task.kind) {
     case TaskKind::dispatch: {
       const std::int32_t expert = task.block;
-      const std::int32_t count = rows_of(rank, expert);
+      const auto [part, count] = part_of_rows(rank, task);
       const int to = holder(expert, rank);
       out.work.push_back({0, count * hidden * bytes.dispatch});
       if (count == 0) return;
       out.sends.append({to, static_cast<std::int64_t>(count * hidden * bytes.dispatch)});
       // The rows may straddle row blocks of the expert.
-      const std::int32_t begin = row_offset(rank, expert);
+      const std::int32_t begin = row_offset(rank, expert) + part;
       for (std::int32_t row = begin; row < begin + count;) {
         const std::int32_t in_expert = row / tiling_.block_rows;
         const std::int32_t end = row + std::min(begin + count - row, tiling_.block_rows - row % tiling_.block_rows);

@@ -30,9 +30,12 @@ MoeProblem problem_from_json(const Json& json, const std::string& where) {
   const MoeShape shape{field<std::int64_t>(json, "hidden", where), field<std::int64_t>(json, "intermediate", where),
                        field<int>(json, "num_experts", where), field<int>(json, "topk", where),
                        json.contains("num_shared") ? field<int>(json, "num_shared", where) : 0};
-  const MoeTiling tiling{field<int>(json, "block_rows", where), field<int>(json, "linear1_cols", where),
-                         field<int>(json, "linear2_cols", where), field<int>(json, "reduce_tokens", where),
-                         json.contains("ring_blocks") ? field<int>(json, "ring_blocks", where) : 0};
+  const MoeTiling tiling{field<int>(json, "block_rows", where),
+                         field<int>(json, "linear1_cols", where),
+                         field<int>(json, "linear2_cols", where),
+                         field<int>(json, "reduce_tokens", where),
+                         json.contains("ring_blocks") ? field<int>(json, "ring_blocks", where) : 0,
+                         json.contains("dispatch_parts") ? field<int>(json, "dispatch_parts", where) : 1};
   const auto num_ranks = field<int>(json, "num_ranks", where);
   const auto num_tokens = field<std::int64_t>(json, "num_tokens", where);
   auto rows = field<std::vector<std::int32_t>>(json, "rows", where);
@@ -68,9 +71,10 @@ Json to_json(const MoeProblem& problem, const Schedule& schedule) {
                      {"reduce_tokens", tiling.reduce_tokens},
                      {"ring_blocks", tiling.ring_blocks},
                      {"rows", problem.rows()}};
-  // What a problem need not say: no shared expert, tokens and experts in even parts.
+  // What a problem need not say: dispatch in one part, no shared expert, tokens and experts in even parts.
   const auto& placement = problem.placement();
   const auto even = complete({}, shape, problem.num_ranks(), problem.num_tokens());
+  if (tiling.dispatch_parts > 1) json["problem"]["dispatch_parts"] = tiling.dispatch_parts;
   if (shape.num_shared > 0) json["problem"]["num_shared"] = shape.num_shared;
   if (placement.tokens != even.tokens) json["problem"]["tokens_per_rank"] = placement.tokens;
   if (placement.experts != even.experts) {

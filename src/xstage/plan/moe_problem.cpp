@@ -28,6 +28,7 @@ MoeProblem::MoeProblem(const MoeShape& shape, const MoeTiling& tiling, MoePlacem
   require(shape.num_shared >= 0, "MoE shape: shared experts must be at least 0, found {}", shape.num_shared);
   require(tiling.block_rows >= 1 && tiling.linear1_cols >= 1 && tiling.linear2_cols >= 1 && tiling.reduce_tokens >= 1,
           "MoE tiling: every tile extent must be at least 1");
+  require(tiling.dispatch_parts >= 1, "MoE tiling: dispatch parts must be at least 1, found {}", tiling.dispatch_parts);
   require(tiling.ring_blocks >= 0, "MoE tiling: ring blocks must be at least 1, or 0 for no ring; found {}",
           tiling.ring_blocks);
   require(num_ranks() >= 1, "ranks must be at least 1, found {}", num_ranks());
@@ -148,6 +149,7 @@ Counts MoeProblem::counts(int rank) const {
   counts.rank = rank;
   counts.num_ranks = num_ranks();
   counts.num_experts = shape_.all_experts();
+  counts.dispatch_parts = tiling_.dispatch_parts;
   counts.num_groups = static_cast<std::int32_t>(local_experts(rank).size());
   counts.linear1_tiles = static_cast<std::int32_t>(ceil_div<std::int64_t>(shape_.intermediate, tiling_.linear1_cols));
   counts.linear2_tiles = static_cast<std::int32_t>(ceil_div<std::int64_t>(shape_.hidden, tiling_.linear2_cols));

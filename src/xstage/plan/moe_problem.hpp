@@ -72,6 +72,16 @@ class MoeProblem {
     return expert < shape_.num_experts ? rows_[index(source) * index(shape_.num_experts) + index(expert)]
                                        : static_cast<std::int32_t>(tokens_of(source));
   }
+  // Of a dispatch task of `source`: which of its rows for the expert.
+  struct PartOfRows {
+    std::int32_t first, count;
+  };
+  PartOfRows part_of_rows(int source, const Task& task) const {
+    const auto begin = [&](std::int64_t part) {
+      return static_cast<std::int32_t>(split_begin(rows_of(source, task.block), tiling_.dispatch_parts, part));
+    };
+    return {begin(task.tile), begin(task.tile + 1) - begin(task.tile)};
+  }
   // Where the source's rows begin among the expert's rows on their holder.
   std::int32_t row_offset(int source, std::int32_t expert) const {
     return offsets_[index(source) * index(shape_.all_experts()) + index(expert)];

@@ -39,7 +39,8 @@ struct MoeTiling {
   int linear1_cols = 64;  // activation columns of a tile: as many gate and as many up columns of the product
   int linear2_cols = 128;
   int reduce_tokens = 32;
-  int ring_blocks = 0;  // whose activations a rank holds at once; 0: all
+  int ring_blocks = 0;     // whose activations a rank holds at once; 0: all
+  int dispatch_parts = 1;  // tasks that a rank's rows for one expert are dispatched by
   // Blocks whose activations a rank of so many holds at once.
   std::int64_t activation_slots(std::int64_t blocks) const {
     return ring_blocks == 0 ? blocks : std::min<std::int64_t>(ring_blocks, blocks);

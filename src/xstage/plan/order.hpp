@@ -37,12 +37,14 @@ struct Counts {
   const std::int32_t* group_blocks = nullptr;      // [num_groups + 1] first row block of each local expert
   const RotationStarts* group_starts = nullptr;    // [num_groups] within its blocks; Rotation::natural reads none
   const std::int32_t* dispatch_experts = nullptr;  // [num_experts] in the sequence of their dispatch
+  std::int32_t dispatch_parts = 1;                 // tasks for the rows of each
 
   XS_HD constexpr std::int32_t num_blocks() const { return group_blocks[num_groups]; }
   XS_HD constexpr std::int64_t num_linear1() const { return std::int64_t{num_blocks()} * linear1_tiles; }
   XS_HD constexpr std::int64_t num_linear2() const { return std::int64_t{num_blocks()} * linear2_tiles; }
   XS_HD constexpr std::int64_t num_linear() const { return num_linear1() + num_linear2(); }
-  XS_HD constexpr std::int64_t num_tasks() const { return num_experts + num_linear() + num_reduce; }
+  XS_HD constexpr std::int64_t num_dispatch() const { return std::int64_t{num_experts} * dispatch_parts; }
+  XS_HD constexpr std::int64_t num_tasks() const { return num_dispatch() + num_linear() + num_reduce; }
 };
 
 enum class OrderKind : std::uint8_t {
@@ -225,10 +227,11 @@ XS_HD constexpr Task linear_task(const Order& order, const Counts& counts, std::
 
 // The task at a claim index in [0, counts.num_tasks()).
 XS_HD constexpr Task task_at(const Order& order, const Counts& counts, std::int64_t claim) {
-  if (claim < counts.num_experts) {
-    return {TaskKind::dispatch, counts.dispatch_experts[claim], 0};
+  if (claim < counts.num_dispatch()) {
+    return {TaskKind::dispatch, counts.dispatch_experts[claim / counts.dispatch_parts],
+            static_cast<std::int32_t>(claim % counts.dispatch_parts)};
   }
-  const std::int64_t index = claim - counts.num_experts;
+  const std::int64_t index = claim - counts.num_dispatch();
   if (index < counts.num_linear()) return linear_task(order, counts, index);
   return {TaskKind::reduce, static_cast<std::int32_t>(index - counts.num_linear()), 0};
 }

@@ -20,7 +20,7 @@ TEST(Order, HoldsEveryDispatchLinearAndReduceTileExactlyOnce) {
   for_random_ranks([](const MoeProblem& problem, int rank, const Counts& counts) {
     std::set<TaskKey> wanted;
     for (int expert = 0; expert < problem.shape().all_experts(); ++expert)
-      wanted.insert({TaskKind::dispatch, expert, 0});
+      for (int part = 0; part < counts.dispatch_parts; ++part) wanted.insert({TaskKind::dispatch, expert, part});
     for (int block = 0; block < problem.num_blocks(rank); ++block) {
       for (int tile = 0; tile < counts.linear1_tiles; ++tile) wanted.insert({TaskKind::linear1, block, tile});
       for (int tile = 0; tile < counts.linear2_tiles; ++tile) wanted.insert({TaskKind::linear2, block, tile});
@@ -48,7 +48,7 @@ TEST(Order, FrameIsDispatchThenLinearThenReduce) {
         return task.kind == TaskKind::dispatch ? 0 : task.kind == TaskKind::reduce ? 2 : 1;
       };
       EXPECT_TRUE(std::ranges::is_sorted(tasks, {}, stage)) << to_string(order);
-      EXPECT_EQ(std::ranges::count(tasks, TaskKind::dispatch, &Task::kind), counts.num_experts);
+      EXPECT_EQ(std::ranges::count(tasks, TaskKind::dispatch, &Task::kind), counts.num_dispatch());
     }
   });
 }

@@ -60,7 +60,8 @@ inline RandomProblem random_problem(std::uint64_t seed) {
   MoeShape shape{dice.whole(1, 200), dice.whole(1, 120), dice.whole(1, 24), 0, 0};
   shape.topk = dice.whole(1, std::min(shape.num_experts, 4));
   if (chance(dice, 0.3)) shape.num_shared = dice.whole(1, 2);
-  const MoeTiling tiling{dice.whole(1, 16), dice.whole(8, 48), dice.whole(8, 96), dice.whole(1, 8)};
+  const MoeTiling tiling{dice.whole(1, 16), dice.whole(8, 48), dice.whole(8, 96), dice.whole(1, 8), 0,
+                         dice.whole(1, 3)};
   const auto num_tokens = chance(dice, 0.1) ? dice.whole(0, 3) : dice.whole(4, 80);
   const auto names = list_routings();
   const auto& name = names[pick(dice, names.size())].name;

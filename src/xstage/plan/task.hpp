@@ -9,7 +9,8 @@ namespace xs {
 
 // What a task does. The comment says what (block, tile) number.
 enum class TaskKind : std::uint8_t {
-  dispatch,  // (expert, 0): this rank's rows for one expert, to the rank that holds it; (step, 0): its shard to a peer
+  dispatch,  // (expert, part): this rank's rows for one expert, to the rank that holds it; (step, 0): its shard to a
+             // peer
   linear1,   // (row block, column tile): gate and up products with SwiGLU
   linear2,   // (row block, column tile): down product, rows to their owners
   reduce,    // (chunk, 0): weighted sum of tokens over the top-k slots; of rows over the ranks

@@ -64,6 +64,11 @@ class DeviceSignals {
         [&] { return missing(WaitRecord::What::flag, flag, static_cast<std::int64_t>(count), seen()); });
   }
 
+  // One look: whether wait() would return at once. True: acquires as it does.
+  __device__ bool is_there(int flag, Word count) const {
+    return ahead(device::acquire_load(own_counter(flag)), base_) >= static_cast<std::int64_t>(count);
+  }
+
   // wait() by a warp, or by a block: called by all of its threads; all of them see what was acquired, and get the same
   // answer.
   __device__ bool wait_warp(int flag, Word count) const {
@@ -116,6 +121,11 @@ class DeviceSignals {
     }
     if (closed) base_ += armed(1);
     return closed;
+  }
+
+  // For a rank of this GPU that does not run: its arrival at the end of the epoch that `peer` runs next.
+  __device__ void arrive_without_running(int peer) const {
+    device::release_add(words(peer)[words_.arrival(rank())], 1);  // publishes nothing
   }
 
   // For signal_kernels.cu: the first arming, and the collective reset. Called by all threads of one block per rank,

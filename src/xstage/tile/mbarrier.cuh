@@ -19,6 +19,10 @@ class Mbarrier {
   // Publishes what the caller wrote, and what others wrote before a barrier that it passed, to who sees the phase over;
   // release, scope of the block.
   __device__ void arrive() { (void)cuda::ptx::mbarrier_arrive(&word_); }
+  // As so many arrivals at once.
+  __device__ void arrive(int arrivals) {
+    (void)cuda::ptx::mbarrier_arrive(&word_, static_cast<std::uint32_t>(arrivals));
+  }
 
   // Arrives, and lets the phase last until so many bytes have been loaded besides.
   __device__ void arrive_and_expect(int bytes) {

@@ -57,4 +57,22 @@ __device__ inline void store_staged_rows(const std::byte* staging, int bytes, Ta
   }
 }
 
+// Copies a row of `bytes`, a multiple of 16, between places in memory that are aligned to 16 bytes. Called by all
+// threads of a warp. Issued on return, and source free. Orders nothing.
+__device__ inline void copy_row(std::byte* target, const std::byte* source, int bytes) {
+  constexpr int kAtOnce = 8, kStep = 32 * 16;
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x) % 32 * 16; at < bytes; at += kAtOnce * kStep) {
+    uint4 words[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (at + i * kStep < bytes) words[i] = *reinterpret_cast<const uint4*>(source + at + i * kStep);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (at + i * kStep < bytes) *reinterpret_cast<uint4*>(target + at + i * kStep) = words[i];
+    }
+  }
+}
+
 }  // namespace xs

@@ -195,7 +195,7 @@ TEST(MoeCases, ThreeHundredRandomLayersGiveTheBitsOfOneRank) {
         layer_of("", shape, std::move(routing), num_ranks, random_placement(dice, shape, num_tokens, num_ranks),
                  chance(dice, 0.3) ? DType::bf16 : DType::fp32);
     auto& options = layer.options;
-    options.tiling = {dice.whole(1, 32), dice.whole(1, 48), dice.whole(1, 48), dice.whole(1, 16)};
+    options.tiling = {dice.whole(1, 32), dice.whole(1, 48), dice.whole(1, 48), dice.whole(1, 16), 0, dice.whole(1, 4)};
     options.order = random_order(seed);
     options.host.claim = chance(dice, 0.5) ? Claim::fixed : Claim::counter;
     options.host.workers_per_rank = dice.whole(1, 3);

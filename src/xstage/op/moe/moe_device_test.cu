@@ -197,7 +197,7 @@ void print_rate(const Rate& one, const char* order, Claim claim, RowsTo rows_to,
     routing.expert.push_back(static_cast<std::int32_t>(slot % one.experts));
     routing.weight.push_back(0.125f);
   }
-  const auto problem = make_problem(shape, kGpuTiling, 1, routing);
+  const auto problem = make_gpu_problem(shape, 1, routing);
   GpuRunOptions options;
   options.order = parse_order(order, {1, num_sms});
   options.claim = claim;
@@ -205,7 +205,7 @@ void print_rate(const Rate& one, const char* order, Claim claim, RowsTo rows_to,
   options.stamps = stamps;
   options.signals.timeout = {2e9};
   const GpuLayer layer(problem, routing, options);
-  fill(layer.memory(0).rows, 1);
+  fill(layer.memory(0).tokens, 1);
   fill(layer.memory(0).gate_up, 2);
   fill(layer.memory(0).down, 3);
   cudaEvent_t begin = nullptr, end = nullptr;

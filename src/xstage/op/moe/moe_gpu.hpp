@@ -6,18 +6,12 @@
 
 #include "xstage/mem/gpu.hpp"
 #include "xstage/op/moe/moe.hpp"
+#include "xstage/op/moe/rows_to.hpp"
 #include "xstage/signal/signals.hpp"
 
 // The layer on a GPU: bf16, virtual ranks of one grid. Needs sm_90.
 
 namespace xs::moe {
-
-// Where rows of Linear-2 tiles go: the controls of every measurement.
-enum class RowsTo {
-  owners,   // what the layer needs
-  own,      // as many bytes, to memory of the rank itself; the output means nothing
-  nowhere,  // the output means nothing
-};
 
 struct GpuRunOptions {
   int device = 0;
@@ -49,6 +43,9 @@ struct GpuRunResult {
   std::vector<std::vector<GpuTask>> tasks;  // [rank], by claim index; empty without stamps
   std::vector<Nanos> times;                 // of every repeat, on the GPU
 };
+
+// A layer as the GPU's kernel cuts it.
+MoeProblem make_gpu_problem(const MoeShape& shape, int num_ranks, const Routing& routing, MoePlacement placement = {});
 
 // Inputs of bf16. Bad inputs, a shape that the kernel does not take and a grid that cannot be resident are refused
 // before anything is launched. Throws Error(unavailable) without CUDA in the build or a GPU of sm_90.

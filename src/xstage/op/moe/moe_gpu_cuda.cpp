@@ -50,7 +50,7 @@ GpuRunResult run_on_gpu(const Inputs& inputs, const GpuRunOptions& options) {
   require_gpu_shape(inputs.shape);
   require_usable(inputs);
   require_hopper(options.device);
-  const auto problem = make_problem(inputs.shape, kGpuTiling, options.num_ranks, inputs.routing, options.placement);
+  const auto problem = make_gpu_problem(inputs.shape, options.num_ranks, inputs.routing, options.placement);
   GpuLayer layer(problem, inputs.routing, options);
   layer.fill(inputs);
   GpuRunResult result;

@@ -22,7 +22,7 @@ TEST(GpuMoe, ATaskThatIsNotTheSchedulesIsNamed) {
   GpuRunOptions options;
   options.num_ranks = 2;
   options.order = {OrderKind::lag, 1};
-  const auto problem = make_problem(inputs.shape, kGpuTiling, 2, inputs.routing);
+  const auto problem = make_gpu_problem(inputs.shape, 2, inputs.routing);
   GpuRunResult result;
   for (int rank = 0; rank < 2; ++rank) {
     auto& tasks = result.tasks.emplace_back();

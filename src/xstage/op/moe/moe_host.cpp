@@ -91,11 +91,15 @@ class HostLayer {
   void dispatch(const Task& task, Scratch& scratch) {
     const std::int32_t expert = task.block;
     const int holder = problem_.holder(expert, rank_.rank());
+    const auto [part, count] = problem_.part_of_rows(rank_.rank(), task);
     scratch.dispatched.clear();
     scratch.origins.clear();
+    std::int32_t seen = 0;
     for (auto token = first_token(); token < end_token(); ++token) {
       for (int slot = 0; slot < shape().num_slots(); ++slot) {
         if (inputs_.expert_at(token, slot) != expert) continue;
+        const auto index = seen++ - part;
+        if (index < 0 || index >= count) continue;
         const auto row = inputs_.token(token).bytes();
         scratch.dispatched.insert(scratch.dispatched.end(), row.begin(), row.end());
         scratch.origins.push_back({static_cast<std::int32_t>(token - first_token()), slot});
@@ -104,7 +108,7 @@ class HostLayer {
     if (scratch.origins.empty()) return;
     // An expert's row blocks lie next to each other, so its rows do, too.
     const auto first = static_cast<std::size_t>(problem_.first_block(holder, expert) * problem_.tiling().block_rows +
-                                                problem_.row_offset(rank_.rank(), expert));
+                                                problem_.row_offset(rank_.rank(), expert) + part);
     rank_.put(holder, workspace_.rows, first * inputs_.token(first_token()).bytes().size(), scratch.dispatched);
     rank_.put(holder, workspace_.origins, first * sizeof(RowOrigin), std::as_bytes(std::span(scratch.origins)));
   }

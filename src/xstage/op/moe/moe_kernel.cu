@@ -10,7 +10,7 @@ namespace {
 
 // Of a thread: of the four warps that store or load, and of the eight that hold sums. What the first give back must be
 // enough for the others, who wait for it for ever otherwise; the compiler gives every thread kAtStart.
-constexpr int kAtStart = 65536 / kThreads / 8 * 8, kFewRegisters = 80, kManyRegisters = 208;
+constexpr int kAtStart = 65536 / kThreads / 8 * 8, kFewRegisters = 88, kManyRegisters = 208;
 static_assert(4 * kFewRegisters + 8 * kManyRegisters <= 12 * kAtStart);
 
 __device__ BlockShared& block_shared() {
@@ -30,7 +30,7 @@ __device__ void set_up(BlockShared& shared, const LayerParams& params, const Gri
     }
     for (int i = 0; i < kStages; ++i) {
       shared.full[i].init(1);
-      shared.free[i].init(2 * kProductWarps);
+      shared.free[i].init(2 * kProductWarps * 32);
     }
     for (int half = 0; half < 2; ++half) {
       shared.staged[half].init(kProductWarps);
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads, 1) layer_kernel(const __grid_constan
     } else if (warp == 1) {
       activation_role(block);
     } else {
-      combine_role(block, warp - 2);
+      row_role(block, warp - 2);
     }
   } else {
     take_registers<kManyRegisters>();
@@ -69,7 +69,17 @@ __global__ void __launch_bounds__(kThreads, 1) layer_kernel(const __grid_constan
   if (part.block == 0 && threadIdx.x == 0) *block.rank.next_claim = 0;
 }
 
+__global__ void absent_kernel(const SignalTable* tables, int rank) {
+  const int absent = static_cast<int>(threadIdx.x);
+  if (absent != rank) DeviceSignals(tables[absent]).arrive_without_running(rank);
+}
+
 }  // namespace
+
+void launch_absent(const SignalTable* tables, int num_ranks, int rank, cudaStream_t stream) {
+  absent_kernel<<<1, static_cast<unsigned>(num_ranks), 0, stream>>>(tables, rank);
+  check_cuda(cudaGetLastError(), "arrivals of absent ranks");
+}
 
 KernelNeeds layer_kernel_needs(int most_groups) {
   return {reinterpret_cast<const void*>(layer_kernel), kThreads,

@@ -12,7 +12,8 @@
 //
 //   warp 0        claims tasks, waits for what they need, loads their operands            load_role()
 //   warp 1        stores activations of Linear-1 tiles and says so                        activation_role()
-//   warps 2, 3    store rows of Linear-2 tiles at their owners, one for each half         combine_role()
+//   warps 2, 3    send rows, one warp for each half of a task: tokens to the holders of   row_role()
+//                 their experts, and rows of Linear-2 tiles to their owners
 //   warps 4 – 11  two warpgroups with 64 rows each: products; the final sums of tokens    product_role()
 //
 // Handed over between them, all through barriers in shared memory: tasks (queue), operands and slots to be summed (a

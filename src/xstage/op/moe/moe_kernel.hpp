@@ -8,6 +8,7 @@
 
 #include "xstage/mem/device_rank.hpp"
 #include "xstage/op/moe/gpu_tiling.hpp"
+#include "xstage/op/moe/rows_to.hpp"
 #include "xstage/plan/order.hpp"
 #include "xstage/signal/signal_table.hpp"
 
@@ -21,6 +22,12 @@ struct RowTag {
   std::int32_t slot;
 };
 
+// A row that this rank dispatches: one of its tokens, to a row of the expert's holder, and the slot that it comes back
+// to.
+struct RowSend {
+  std::int32_t token, row, slot;
+};
+
 // What a worker did of the one order, and when: SM cycles since the block began.
 struct TaskStamp {
   std::int32_t kind, block, tile, worker;
@@ -32,9 +39,15 @@ struct TaskStamp {
 struct RankLayer {
   CUtensorMap rows, gate_up, activations, down;  // map_matrix() with 128 rows a box
   std::byte* activation_rows;                    // [blocks, 128, intermediate], what `activations` shows
-  const RowTag* tags;                            // [blocks, 128]
+  const std::byte* tokens;                       // [tokens, hidden]
   Counts counts;
+  const std::int32_t* block_rows;      // [blocks]
+  const std::int32_t* arriving;        // [blocks] of those, dispatched in this launch
+  const RowSend* sends;                // by expert
+  const std::int32_t* send_begin;      // [experts + 1] of the whole layer, shared ones included
+  const std::int32_t* holders;         // [experts]
   const std::int32_t* rows_by_holder;  // [ranks] rows of this rank's tokens that each rank sends back
+  std::int32_t num_rows;               // dispatched to it in all
   const std::int32_t* slot_experts;    // [tokens, slots]; negative: nothing comes
   const float* slot_weights;           // [tokens, slots]
   std::int32_t num_tokens;
@@ -49,12 +62,15 @@ struct LayerParams {
   RankLayer ranks[kMostParts];  // those that run in this grid
   std::int32_t num_parts;
   const SignalTable* tables;     // theirs
+  std::byte* const* row_parts;   // of every rank
+  std::uint64_t rows, tags;      // where [blocks, 128, hidden] and its RowTags begin in it
   std::byte* const* slot_parts;  // of every rank
   std::uint64_t slots;           // where [tokens, slots, hidden] begins in it
   std::int32_t hidden, intermediate, num_slots;
-  std::int32_t activated, combined;  // first flags: of each block; of each rank
+  std::int32_t arrived, activated, combined;  // first flags: of each block, the same; of each rank
   Order order;
   Claim claim;
+  RowsTo rows_to;
   float clamp;  // gate at most this, up within +- this; infinite: not at all
 };
 
@@ -65,6 +81,10 @@ struct KernelNeeds {
 };
 // Of a block; `most_groups`: local experts of a rank.
 KernelNeeds layer_kernel_needs(int most_groups);
+
+// Before a launch of `rank` alone, whose peers do not run: their arrivals at its end. `tables`: of all ranks. On
+// return: queued.
+void launch_absent(const SignalTable* tables, int num_ranks, int rank, cudaStream_t stream);
 
 // num_blocks: of all ranks in the grid together, all of them resident. On return: queued.
 void launch_layer(const LayerParams& params, int num_blocks, int most_groups, cudaStream_t stream);

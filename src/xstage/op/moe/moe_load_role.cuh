@@ -9,23 +9,24 @@ class OperandLoader {
  public:
   __device__ explicit OperandLoader(const Block& block) : block_(block) {}
 
-  // The operands of a tile; Linear-1: gate columns stand before the up columns of the same activations. Calls
-  // `near_end()` when a ring of loads is left.
-  template <class NearEnd>
-  __device__ void load_tile(const Queued& queued, NearEnd near_end) {
+  // The operands of a tile; Linear-1: gate columns stand before the up columns of the same activations. Calls `early()`
+  // when a ring of loads is left, and `late()` one load later.
+  template <class Early, class Late>
+  __device__ void load_tile(const Queued& queued, Early early, Late late) {
     const LayerParams& params = block_.params;
     const RankLayer& rank = block_.rank;
     const int row = queued.of.block * 128;
     const bool is_linear1 = is(TaskKind::linear1, queued);
-    const int depth = is_linear1 ? params.hidden : params.intermediate;
+    const int steps = ceil_div(is_linear1 ? params.hidden : params.intermediate, kProductDepth);
     const CUtensorMap& rows = is_linear1 ? rank.rows : rank.activations;
     const CUtensorMap& columns = is_linear1 ? rank.gate_up : rank.down;
     const int first = is_linear1 ? queued.group * 2 * params.intermediate + queued.of.tile * 128
                                  : queued.group * params.hidden + queued.of.tile * 256;
     const int second = first + (is_linear1 ? params.intermediate : 128);
-    const int near = ::max(0, ceil_div(depth, kProductDepth) - kStages) * kProductDepth;
-    for (int column = 0; column < depth; column += kProductDepth) {
-      if (column == near) near_end();
+    for (int step = 0; step < steps; ++step) {
+      if (step == ::max(0, steps - kStages)) early();
+      if (step == ::max(0, steps - kStages + 1)) late();
+      const int column = step * kProductDepth;
       std::byte* const stage = free_stage();
       auto& full = block_.shared.full[stage_];
       full.arrive_and_expect(kStageBytes);
@@ -115,26 +116,63 @@ class TaskWriter {
   int count_ = 0;
 };
 
-__device__ inline std::int64_t claim(const Block& block, int turn) {
+__device__ inline std::int64_t claim_of(const Block& block, int turn) {
   if (block.params.claim == Claim::fixed) return block.part.block + std::int64_t{turn} * block.part.num_blocks;
   // Orders nothing: what a task needs, its flags say.
   return static_cast<std::int64_t>(device::relaxed_add<cuda::thread_scope_device>(*block.rank.next_claim, 1));
 }
 
-// What a Linear-2 tile reads is there. False: give up.
-__device__ inline bool wait_for_activations(const Block& block, std::int32_t row_block) {
-  if (!block.signals().wait(block.params.activated + row_block, static_cast<Word>(block.counts.linear1_tiles))) {
-    return false;
+// A claimed task, as far as it is known before it may begin.
+struct Claimed {
+  Queued queued;
+  bool is_ready;  // what it needs is there
+};
+
+// The flag that a tile waits for: rows of its block, or all of its activations.
+struct Need {
+  std::int32_t flag;
+  Word count;
+};
+__device__ inline Need need_of(const Block& block, const Queued& queued) {
+  const std::int32_t row_block = queued.of.block;
+  if (is(TaskKind::linear1, queued)) {
+    return {block.params.arrived + row_block, static_cast<Word>(block.rank.arriving[row_block])};
   }
-  fence_before_loads();  // they were written by ordinary stores
+  return {block.params.activated + row_block, static_cast<Word>(block.counts.linear1_tiles)};
+}
+
+// Looks once for what it needs.
+__device__ inline Claimed look_up(const Block& block, std::int64_t claim) {
+  Claimed claimed{{Queued::task, {}, 0, claim}, true};
+  auto& queued = claimed.queued;
+  if (claim >= block.counts.num_tasks()) return claimed;
+  queued.of = task_at(block.params.order, block.counts, claim);
+  if (!is_linear(queued)) return claimed;
+  queued.group = group_of_block(block.counts, queued.of.block);
+  const Need need = need_of(block, queued);
+  claimed.is_ready = block.signals().is_there(need.flag, need.count);
+  return claimed;
+}
+
+// False: give up.
+__device__ inline bool wait_for_need(const Block& block, const Claimed& claimed) {
+  if (!is_linear(claimed.queued)) return true;
+  const Need need = need_of(block, claimed.queued);
+  if (!claimed.is_ready && !block.signals().wait(need.flag, need.count)) return false;
+  fence_before_loads();  // written by ordinary stores
   return true;
+}
+
+__device__ inline std::int32_t rows_from(const Block& block, int holder) {
+  if (block.params.rows_to == RowsTo::owners) return block.rank.rows_by_holder[holder];
+  return block.params.rows_to == RowsTo::own && holder == block.signals().rank() ? block.rank.num_rows : 0;
 }
 
 // All rows of this rank's tokens are there. False: give up.
 __device__ inline bool wait_for_rows(const Block& block) {
   const auto& signals = block.signals();
   for (int peer = 0; peer < signals.num_ranks(); ++peer) {
-    const auto rows = std::int64_t{block.rank.rows_by_holder[peer]} * block.counts.linear2_tiles;
+    const auto rows = std::int64_t{rows_from(block, peer)} * block.counts.linear2_tiles;
     if (!signals.wait(block.params.combined + peer, static_cast<Word>(rows))) return false;
   }
   fence_before_loads();  // they were written by ordinary stores
@@ -147,23 +185,27 @@ __device__ inline void load_role(const Block& block) {
   OperandLoader loader(block);
   TaskWriter tasks(block.shared);
   bool all_rows = false;
-  std::int64_t next = claim(block, 0);
-  for (int turn = 1;; ++turn) {
-    Queued queued{Queued::task, {}, 0, next};
-    if (queued.claim >= block.counts.num_tasks()) break;
-    queued.of = task_at(block.params.order, block.counts, queued.claim);
-    if (is_linear(queued)) queued.group = group_of_block(block.counts, queued.of.block);
-    if (is(TaskKind::linear2, queued) && !wait_for_activations(block, queued.of.block)) break;
+  // The next claim is on its way, and what it needs is looked for, while the last operands of a tile are loaded.
+  Claimed next = look_up(block, claim_of(block, 0));
+  for (int turn = 1; block.counts.num_tasks() > next.queued.claim; ++turn) {
+    const Queued queued = next.queued;
+    if (!wait_for_need(block, next)) break;
     if (is(TaskKind::reduce, queued) && !all_rows) {
       tasks.write({Queued::rows_end, {}, 0, 0});  // before the wait, which is for this block's rows, too
       if (!wait_for_rows(block)) break;
       all_rows = true;
     }
     tasks.write(queued);
-    // The claim is on its way while the last operands are loaded.
-    const auto claim_next = [&] { next = claim(block, turn); };
-    is_linear(queued) ? loader.load_tile(queued, claim_next) : claim_next();
+    std::int64_t next_claim = 0;
+    const auto early = [&] { next_claim = claim_of(block, turn); };
+    const auto late = [&] { next = look_up(block, next_claim); };
+    if (is_linear(queued)) {
+      loader.load_tile(queued, early, late);
+      continue;
+    }
+    early();
     if (is(TaskKind::reduce, queued)) loader.load_slots(queued.of.block);
+    late();
   }
   tasks.write({Queued::end, {}, 0, 0});
 }

@@ -45,10 +45,12 @@ class OperandReader {
     if (++stage_ == kStages) stage_ = 0, ++use_;
     return stage;
   }
-  // This warp is done with it.
-  __device__ void give_back(int stage) {
-    if (speaks_) shared_.free[stage].arrive();
+  // This warp is done with it: read by products, or by its lanes. These arrive one by one, for a tool that looks for
+  // races would not know that one of them speaks for all.
+  __device__ void give_back_operands(int stage) {
+    if (speaks_) shared_.free[stage].arrive(32);
   }
+  __device__ void give_back_slots(int stage) { shared_.free[stage].arrive(); }
 
  private:
   BlockShared& shared_;
@@ -89,8 +91,7 @@ __device__ inline void sum_tokens(const Block& block, int chunk, OperandReader& 
             }
           }
         }
-        __syncwarp();
-        operands.give_back(stage);
+        operands.give_back_slots(stage);
       }
       auto* output = reinterpret_cast<uint4*>(rank.output + (std::int64_t{token} * params.hidden + column) * 2);
 #pragma unroll
@@ -131,11 +132,11 @@ __device__ inline void product_role(const Block& block, int half) {
         const ProductOperand rows(operand + half * kStagedRows * 128), columns(operand + kRowBoxBytes);
         multiply(sums, rows, columns, step > 0);
         wait_for_all_but_last();
-        if (before >= 0) operands.give_back(before);
+        if (before >= 0) operands.give_back_operands(before);
         before = stage;
       }
       wait_for_products(sums);
-      operands.give_back(before);
+      operands.give_back_operands(before);
       const int output = outputs++;
       if (output > 0) shared.drained[half].wait(phase_of(output - 1));
       std::byte* const staging = shared.staging[half];
