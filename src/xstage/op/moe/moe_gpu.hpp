@@ -6,7 +6,7 @@
 
 #include "xstage/mem/gpu.hpp"
 #include "xstage/op/moe/moe.hpp"
-#include "xstage/op/moe/rows_to.hpp"
+#include "xstage/plan/rows_to.hpp"
 #include "xstage/signal/signals.hpp"
 
 // The layer on a GPU: bf16, virtual ranks of one grid. Needs sm_90.

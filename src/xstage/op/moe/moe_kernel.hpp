@@ -8,8 +8,8 @@
 
 #include "xstage/mem/device_rank.hpp"
 #include "xstage/op/moe/gpu_tiling.hpp"
-#include "xstage/op/moe/rows_to.hpp"
 #include "xstage/plan/order.hpp"
+#include "xstage/plan/rows_to.hpp"
 #include "xstage/signal/signal_table.hpp"
 
 // The layer's kernel for Hopper (sm_90a), and what it needs. For code that calls CUDA.
