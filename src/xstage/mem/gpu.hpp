@@ -29,6 +29,8 @@ struct GpuInfo {
 
 // All that CUDA sees, by device number. Throws Error(unavailable), one sentence, when it sees none.
 std::vector<GpuInfo> find_gpus();
+// The one with this number. Throws Error(usage) that says how many there are.
+GpuInfo gpu_info(int device);
 
 // As CUDA counts: 13000 is 13.0.
 struct CudaVersions {

@@ -1,10 +1,13 @@
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 
 #include "xstage/core/error.hpp"
 #include "xstage/mem/cuda_check.hpp"
-#include "xstage/probe/gpu_stream.hpp"
+#include "xstage/mem/gpu.hpp"
+#include "xstage/mem/gpu_stream.hpp"
+#include "xstage/probe/burst_kernel.hpp"
 #include "xstage/probe/gpu_target.hpp"
 #include "xstage/probe/neighbour_kernel.hpp"
 #include "xstage/tile/copy_engine.hpp"
@@ -24,6 +27,30 @@ int find_peer(int device) {
     if (reached != 0) return other;
   }
   fail(ErrorKind::unavailable, "--to peer: GPU {} of {} reaches the memory of no other one", device, count);
+}
+
+// `count` records in `memory`.
+template <class Record>
+std::vector<Record> read_records(const GpuMemory& memory, std::size_t count) {
+  std::vector<Record> records(count);
+  memory.read(0, std::as_writable_bytes(std::span(records)));
+  return records;
+}
+
+// Of an SM under a light load: cycles over the GPU's own time, once it has stopped rising.
+GigaHertz measure_clock(int device, const GpuStream& stream) {
+  constexpr int kMost = 50;
+  const GpuMemory record(device, GpuPlace::own, sizeof(ClockRecord));
+  GigaHertz clock{0};
+  for (int i = 0; i < kMost; ++i) {
+    launch_clock(reinterpret_cast<ClockRecord*>(record.data()), stream.get());
+    stream.finish();
+    const auto ticks = read_records<ClockRecord>(record, 1).front();
+    const auto before = clock;
+    clock = {static_cast<double>(ticks.cycles) / static_cast<double>(ticks.nanos)};
+    if (std::abs(clock / before - 1) < 0.003) break;
+  }
+  return clock;
 }
 
 // Memory that the port's bytes go to, and what the model calls it.

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "xstage/core/error.hpp"
+#include "xstage/plan/measured_rank.hpp"
 
 namespace xs {
 namespace {
@@ -64,10 +65,13 @@ class Planner {
   static void sort(MoePlan& plan) { std::ranges::stable_sort(plan.orders, {}, &PlannedOrder::predicted); }
 
   PlannedOrder predict(const Order& order, Claim claim) {
-    const auto schedule = problem_.schedule(order, bytes_);
+    const auto one = target_.measured_rank;
+    const auto schedule =
+        one ? measured_rank(problem_, *one, order, RowsTo::owners, bytes_) : problem_.schedule(order, bytes_);
     options_.claim = claim;
     const auto timeline = simulate(schedule, target_.machine, options_);
-    PlannedOrder planned{order, claim, timeline.makespan, timeline.makespan, timeline.makespan, breakdown(timeline)};
+    const auto shares = one ? breakdown_by_rank(timeline)[static_cast<std::size_t>(*one)] : breakdown(timeline);
+    PlannedOrder planned{order, claim, timeline.makespan, timeline.makespan, timeline.makespan, shares};
     if (!target_.intervals.empty()) {
       planned.slow = simulate(schedule, slow_, options_).makespan;
       planned.fast = simulate(schedule, fast_, options_).makespan;

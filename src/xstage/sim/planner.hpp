@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,8 +18,8 @@ struct PlannedOrder {
   Order order;
   Claim claim;
   Nanos predicted;
-  Nanos slow, fast;  // with the port at the bad and at the good end of its fit's interval
-  Breakdown breakdown;
+  Nanos slow, fast;     // with the port at the bad and at the good end of its fit's interval
+  Breakdown breakdown;  // of all ranks that run
 };
 
 struct MoePlan {
@@ -37,6 +38,7 @@ struct PlanTarget {
   std::vector<FittedParameter> intervals = {};  // of the machine's port; none: it is taken at its word
   int workers = 1;                              // SMs of each rank
   int tiles_in_flight = 2;
+  std::optional<int> measured_rank = {};  // it alone runs, its peers only receive: measured_rank(); else all do
 };
 
 // Simulates every order with its parameters: serial, expert waves, even waves, alternate, lags of 1, 2, 4, … blocks;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "xstage/core/test_support.hpp"
+#include "xstage/plan/measured_rank.hpp"
 
 namespace xs {
 namespace {
@@ -49,6 +50,18 @@ TEST(Planner, KnowsTheTimeOfEveryOrder) {
   EXPECT_EQ(std::ranges::count_if(names, [](auto& name) { return name.ends_with("+own-last, counter"); }), 3);
   EXPECT_EQ(names.at(result.baseline), "wave:1, counter");
   EXPECT_EQ(result.regret, 0);
+}
+
+TEST(Planner, AMeasuredRankIsPlannedAsItRunsAlone) {
+  const auto problem = small_problem(256);
+  auto on = target(1);
+  on.measured_rank = 1;
+  for (const auto& planned : plan(problem, on).orders) {
+    const auto schedule = measured_rank(problem, 1, planned.order, RowsTo::owners, {});
+    const auto alone = simulate(schedule, on.machine, {4, planned.claim});
+    EXPECT_EQ(planned.predicted, alone.makespan) << to_string(planned.order);
+    EXPECT_EQ(planned.breakdown.share, breakdown_by_rank(alone).at(1).share) << to_string(planned.order);
+  }
 }
 
 TEST(Planner, RhoIsWhatLinear2StoresOverWhatTheLinkDrains) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "xstage/mem/gpu_stream.hpp"
 #include "xstage/mem/gpu_world.hpp"
 #include "xstage/op/moe/moe_gpu.hpp"
 #include "xstage/op/moe/moe_kernel.hpp"
@@ -28,20 +29,22 @@ struct RankMemory {
 class GpuLayer {
  public:
   // All ranks. `problem` is of make_gpu_problem() and must outlive this; `routing` is the one that it was made of.
-  // Weights and tokens are zeros until fill(), or until somebody writes memory().
+  // Weights and tokens are zeros until fill().
   GpuLayer(const MoeProblem& problem, const Routing& routing, const GpuRunOptions& options);
   // One rank, to be measured: it computes and sends, its peers only receive, in `options.receive`. What they would have
   // sent stands there from the beginning, so its own sends alone are in the time; the output means nothing.
   GpuLayer(const MoeProblem& problem, const Routing& routing, const GpuRunOptions& options, int measured_rank);
 
   void fill(const Inputs& inputs);
-  const RankMemory& memory(int rank) const { return memory_[index(rank)]; }
+  // With random numbers of the GPU's instead. On return: there.
+  void fill_random(const GpuStream& stream);
+  int num_workers() const { return num_blocks_ / ranks_.count; }  // of a rank
   // What the next launches do, instead of what the options say. Without RowsTo::owners a measured rank's tokens go to
   // memory of its own, too.
   void set(const Order& order, Claim claim, RowsTo rows_to, bool stamps);
-  // Queued. When the stream has come to its end, throw_if_given_up(); if that throws, the layer is of no more use.
-  void launch(cudaStream_t stream) const;
-  void throw_if_given_up() const { signals_.throw_if_given_up(); }
+  // Once, to its end; how long that took the GPU. Throws Error(timeout) with the report when a wait gave up; the layer
+  // is then of no more use.
+  Nanos run(const GpuStream& stream) const;
   std::vector<float> output(int rank) const;
   std::vector<GpuTask> tasks(int rank) const;
 

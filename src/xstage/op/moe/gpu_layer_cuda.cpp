@@ -357,9 +357,27 @@ void GpuLayer::fill(const Inputs& inputs) {
   }
 }
 
-void GpuLayer::launch(cudaStream_t stream) const {
-  if (!ranks_.are_all) launch_absent(signals_.tables(), problem_.num_ranks(), ranks_.first, stream);
-  launch_layer(params_, num_blocks_, most_groups_, stream);
+void GpuLayer::fill_random(const GpuStream& stream) {
+  std::uint64_t seed = 1;
+  const auto fill = [&](std::byte* target, std::size_t bytes) {
+    launch_random_fill(target, bytes, seed++ << 40, stream.get());
+  };
+  for (const auto& memory : memory_) {
+    for (const auto* of : {&memory.tokens, &memory.gate_up, &memory.down}) fill(of->data(), of->size());
+  }
+  if (!ranks_.are_all) {  // what its peers would have sent
+    const int rank = ranks_.first;
+    const auto bytes = bytes_of(blocks_of(problem_, rank) * kGpuTiling.block_rows, problem_.shape().hidden);
+    for (const auto* rows : {&row_world_, &*own_row_world_}) fill(rows->at(rank, regions_.dispatched), bytes);
+  }
+  stream.finish();
+}
+
+Nanos GpuLayer::run(const GpuStream& stream) const {
+  if (!ranks_.are_all) launch_absent(signals_.tables(), problem_.num_ranks(), ranks_.first, stream.get());
+  const auto time = stream.time([&] { launch_layer(params_, num_blocks_, most_groups_, stream.get()); });
+  signals_.throw_if_given_up();
+  return time;
 }
 
 std::vector<float> GpuLayer::output(int rank) const {
@@ -382,7 +400,8 @@ std::vector<GpuTask> GpuLayer::tasks(int rank) const {
                      stamp.worker,
                      Cycles{static_cast<double>(stamp.begin)},
                      Cycles{static_cast<double>(stamp.end)},
-                     Cycles{static_cast<double>(stamp.waited)}});
+                     Cycles{static_cast<double>(stamp.waited)},
+                     Cycles{static_cast<double>(stamp.stalled)}});
   }
   return tasks;
 }

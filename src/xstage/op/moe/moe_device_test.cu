@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -135,23 +136,6 @@ std::string equal_bits(int draws, int num_sms) {
 
 // --- rates ---
 
-__global__ void fill_random(std::uint32_t* words, std::size_t count, std::uint64_t seed) {
-  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count;
-       i += std::size_t{gridDim.x} * blockDim.x) {
-    // Two bf16 in (-1, 1): sign, an exponent of 2^-1 to 2^-4, a mantissa.
-    std::uint64_t mixed = (i + seed) * 0x9e3779b97f4a7c15ull;
-    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
-    mixed ^= mixed >> 31;
-    const auto half = [&](std::uint32_t bits) { return (bits & 0x807fu) | (123u + (bits >> 8 & 3u)) << 7; };
-    words[i] = half(static_cast<std::uint32_t>(mixed)) | half(static_cast<std::uint32_t>(mixed >> 32)) << 16;
-  }
-}
-
-void fill(const GpuMemory& memory, std::uint64_t seed) {
-  fill_random<<<1024, 256>>>(reinterpret_cast<std::uint32_t*>(memory.data()), memory.size() / 4, seed);
-  check_cuda(cudaGetLastError(), "random numbers");
-}
-
 constexpr double kDepth = 64;  // columns of a step
 
 struct Rate {
@@ -159,84 +143,118 @@ struct Rate {
   std::int64_t hidden, intermediate;
 };
 
-// Where the workers' time went, by their stamps: of the longest worker's time, on the mean of all.
-void print_shares(const Rate& one, const std::vector<GpuTask>& tasks, int num_sms) {
-  struct Share {
-    double cycles = 0, waited = 0;
+void print_shares(const Rate& one, const std::vector<GpuTask>& tasks, int num_workers) {
+  const auto shares = worker_shares(tasks, num_workers);
+  const auto per_step = [&](TaskKind kind, std::int64_t depth) {
+    Cycles cycles{0};
     int count = 0;
-  };
-  Share linear1, linear2, reduce;
-  double longest = 0;
-  for (const auto& task : tasks) {
-    auto& share = task.task.kind == TaskKind::linear1   ? linear1
-                  : task.task.kind == TaskKind::linear2 ? linear2
-                                                        : reduce;
-    share.cycles += (task.end - task.begin).value;
-    share.waited += task.waited.value;
-    share.count += 1;
-    longest = std::max(longest, task.end.value);
-  }
-  const double all = longest * num_sms, rest = all - linear1.cycles - linear2.cycles - reduce.cycles;
-  const auto per_step = [](const Share& share, std::int64_t depth) {
-    return share.cycles / std::max(1, share.count) / (static_cast<double>(depth) / kDepth);
+    for (const auto& task : tasks) {
+      if (task.task.kind != kind) continue;
+      cycles += task.end - task.begin;
+      ++count;
+    }
+    return cycles.value / std::max(1, count) / (static_cast<double>(depth) / kDepth);
   };
   std::printf(
-      "    of %.0f cycles: Linear-1 %.1f %% (waiting %.1f %%), Linear-2 %.1f %% (waiting %.1f %%), sums %.1f %%, "
-      "between tasks and at the end %.1f %%; cycles a step %.0f and %.0f (1024 at the peak)\n",
-      longest, 100 * linear1.cycles / all, 100 * linear1.waited / all, 100 * linear2.cycles / all,
-      100 * linear2.waited / all, 100 * reduce.cycles / all, 100 * rest / all, per_step(linear1, one.hidden),
-      per_step(linear2, one.intermediate));
+      "    of %.0f cycles: Linear-1 %.1f %%, Linear-2 %.1f %%, operand stall %.1f %%, sender stall %.1f %%, sums %.1f "
+      "%%, between tasks and at the end %.1f %%; cycles a step %.0f and %.0f (1024 at the peak)\n",
+      shares.longest.value, 100 * shares.linear1, 100 * shares.linear2, 100 * shares.operand_stall,
+      100 * shares.sender_stall, 100 * shares.reduce, 100 * shares.rest, per_step(TaskKind::linear1, one.hidden),
+      per_step(TaskKind::linear2, one.intermediate));
 }
 
-void print_rate(const Rate& one, const char* order, Claim claim, RowsTo rows_to, int repeats, int num_sms,
-                bool stamps = false) {
-  constexpr int kTopk = 8;
-  const MoeShape shape{one.hidden, one.intermediate, one.experts, kTopk};
-  Routing routing{std::int64_t{one.experts} * one.rows / kTopk, kTopk, {}, {}};
-  for (std::int64_t slot = 0; slot < routing.num_tokens * kTopk; ++slot) {
-    routing.expert.push_back(static_cast<std::int32_t>(slot % one.experts));
-    routing.weight.push_back(0.125f);
+const char* name_of(RowsTo rows_to) {
+  return rows_to == RowsTo::owners ? "owners" : rows_to == RowsTo::own ? "own" : "nowhere";
+}
+
+// One rank that holds all experts.
+class RatedLayer {
+ public:
+  explicit RatedLayer(const Rate& rate)
+      : rate_(rate), routing_(routing_of(rate)), problem_(make_gpu_problem(shape_of(rate), 1, routing_)) {
+    GpuRunOptions options;
+    options.signals.timeout = {2e9};
+    rank_ = std::make_unique<MeasuredGpuRank>(problem_, routing_, 0, options);
   }
-  const auto problem = make_gpu_problem(shape, 1, routing);
-  GpuRunOptions options;
-  options.order = parse_order(order, {1, num_sms});
-  options.claim = claim;
-  options.rows_to = rows_to;
-  options.stamps = stamps;
-  options.signals.timeout = {2e9};
-  const GpuLayer layer(problem, routing, options);
-  fill(layer.memory(0).tokens, 1);
-  fill(layer.memory(0).gate_up, 2);
-  fill(layer.memory(0).down, 3);
-  cudaEvent_t begin = nullptr, end = nullptr;
-  check_cuda(cudaEventCreate(&begin), "an event");
-  check_cuda(cudaEventCreate(&end), "an event");
-  std::vector<float> times;
-  for (int i = 0; i < repeats + 2; ++i) {
-    check_cuda(cudaEventRecord(begin), "an event");
-    layer.launch(nullptr);
-    check_cuda(cudaEventRecord(end), "an event");
-    check_cuda(cudaEventSynchronize(end), "the layer's kernel");
-    float milliseconds = 0;
-    check_cuda(cudaEventElapsedTime(&milliseconds, begin, end), "an event");
-    if (i >= 2) times.push_back(milliseconds);
+
+  void print(const char* order_name, Claim claim, RowsTo rows_to, bool stamps = false) {
+    constexpr int kRepeats = 11, kWarm = 2;
+    const auto order = parse_order(order_name, {1, rank_->num_workers()});
+    std::vector<double> times;
+    for (int i = 0; i < kWarm + kRepeats; ++i) {
+      const double time = rank_->time(order, claim, rows_to).value;
+      if (i >= kWarm) times.push_back(time);
+    }
+    std::sort(times.begin(), times.end());
+    const double median = times[times.size() / 2];
+    const double flops = 6.0 * rate_.experts * rate_.rows * static_cast<double>(rate_.hidden * rate_.intermediate);
+    std::printf("%3d x %5d rows, hidden %5lld, intermediate %5lld  %-12s %-8s rows to %-8s %8.1f us  %6.1f TFLOP/s\n",
+                rate_.experts, rate_.rows, static_cast<long long>(rate_.hidden),
+                static_cast<long long>(rate_.intermediate), order_name, claim == Claim::fixed ? "static" : "counter",
+                name_of(rows_to), median * 1e-3, flops / median * 1e-3);
+    if (stamps) print_shares(rate_, rank_->tasks(order, claim, rows_to), rank_->num_workers());
+    std::fflush(stdout);
   }
-  layer.throw_if_given_up();
-  std::sort(times.begin(), times.end());
-  const double flops =
-      6.0 * one.experts * one.rows * static_cast<double>(one.hidden) * static_cast<double>(one.intermediate);
-  const double median = times[times.size() / 2];
-  std::printf("%3d x %5d rows, hidden %5lld, intermediate %5lld  %-12s %-8s rows to %-8s %8.1f us  %6.1f TFLOP/s\n",
-              one.experts, one.rows, static_cast<long long>(one.hidden), static_cast<long long>(one.intermediate),
-              order, claim == Claim::fixed ? "static" : "counter",
-              rows_to == RowsTo::owners ? "owners"
-              : rows_to == RowsTo::own  ? "own"
-                                        : "nowhere",
-              median * 1e3, flops / median * 1e-9);
-  if (stamps) print_shares(one, layer.tasks(0), num_sms);
-  std::fflush(stdout);
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
+
+ private:
+  static constexpr int kTopk = 8;
+  static MoeShape shape_of(const Rate& rate) { return {rate.hidden, rate.intermediate, rate.experts, kTopk}; }
+  static Routing routing_of(const Rate& rate) {
+    Routing routing{std::int64_t{rate.experts} * rate.rows / kTopk, kTopk, {}, {}};
+    for (std::int64_t slot = 0; slot < routing.num_tokens * kTopk; ++slot) {
+      routing.expert.push_back(static_cast<std::int32_t>(slot % rate.experts));
+      routing.weight.push_back(0.125f);
+    }
+    return routing;
+  }
+  Rate rate_;
+  Routing routing_;
+  MoeProblem problem_;
+  std::unique_ptr<MeasuredGpuRank> rank_;
+};
+
+void print_rates(const Rate& rate) {
+  RatedLayer layer(rate);
+  for (const char* order : {"serial", "wave:1", "waves:2", "alternate", "lag:4", "lag:16"}) {
+    for (const auto claim : {Claim::fixed, Claim::counter}) layer.print(order, claim, RowsTo::owners);
+  }
+  layer.print("serial", Claim::counter, RowsTo::nowhere);
+  for (const char* order : {"serial", "lag:4"}) layer.print(order, Claim::counter, RowsTo::owners, true);
+}
+
+// One of eight ranks, its peers only receive: it comes to its end in any order, with the tasks of the schedule.
+std::string measured_ranks(int draws) {
+  int runs = 0;
+  for (int draw = 0; draw < draws; ++draw) {
+    Dice dice(static_cast<std::uint64_t>(draw) + 1);
+    const MoeShape shape{8 * dice.whole(1, 80), 8 * dice.whole(1, 80), 8 * dice.whole(1, 4), dice.whole(1, 8),
+                         dice.whole(0, 1)};
+    const auto routing =
+        make_routing("zipf", 8 * dice.whole(1, 100), shape.num_experts, shape.topk, static_cast<std::uint64_t>(draw));
+    const auto problem = make_gpu_problem(shape, 8, routing);
+    GpuRunOptions options;
+    options.signals.timeout = {5e9};
+    options.sms_per_rank = dice.whole(1, 132);
+    options.receive = dice.whole(0, 1) == 0 ? GpuPlace::far : GpuPlace::own;
+    const int rank = dice.whole(0, 7);
+    MeasuredGpuRank measured(problem, routing, rank, options);
+    for (const char* name : {"serial", "wave:1", "waves:2", "alternate:5", "lag:1+own-last"}) {
+      const auto order = parse_order(name, {});
+      const auto rows_to = dice.whole(0, 2) == 0   ? RowsTo::own
+                           : dice.whole(0, 2) == 0 ? RowsTo::nowhere
+                                                   : RowsTo::owners;
+      const auto claim = dice.whole(0, 1) == 0 ? Claim::fixed : Claim::counter;
+      measured.time(order, claim, rows_to);
+      const auto tasks = measured.tasks(order, claim, rows_to);
+      const auto expected = expand(order, problem.counts(rank));
+      expect(tasks.size() == expected.size(), "another number of tasks");
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        expect(tasks[i].task == expected[i], std::string(name) + ": another task at claim " + std::to_string(i));
+      }
+      ++runs;
+    }
+  }
+  return std::to_string(draws) + " layers, " + std::to_string(runs) + " runs";
 }
 
 }  // namespace
@@ -272,20 +290,11 @@ int main(int argc, char** argv) {
   if (!rates) {
     if (!bits) reference_cases(run, small);
     run("equal bits", [&] { return equal_bits(small ? 2 : draws, num_sms); });
+    if (!bits) run("measured ranks", [&] { return measured_ranks(small ? 2 : draws); });
   } else {
-    for (const auto& one : {Rate{8, 1024, 7168, 2048}, Rate{8, 512, 7168, 2048}, Rate{8, 128, 7168, 2048},
-                            Rate{32, 512, 4096, 1536}, Rate{16, 512, 4096, 768}}) {
-      for (const char* order : {"serial", "wave:1", "waves:2", "alternate", "lag:4", "lag:16"}) {
-        for (const auto claim : {Claim::fixed, Claim::counter}) {
-          run("rate", [&] { return print_rate(one, order, claim, RowsTo::owners, 11, num_sms), std::string(); });
-        }
-      }
-      run("rate",
-          [&] { return print_rate(one, "serial", Claim::counter, RowsTo::nowhere, 11, num_sms), std::string(); });
-      for (const char* order : {"serial", "lag:4"}) {
-        run("rate",
-            [&] { return print_rate(one, order, Claim::counter, RowsTo::owners, 11, num_sms, true), std::string(); });
-      }
+    for (const auto& rate : {Rate{8, 1024, 7168, 2048}, Rate{8, 512, 7168, 2048}, Rate{8, 128, 7168, 2048},
+                             Rate{32, 512, 4096, 1536}, Rate{16, 512, 4096, 768}}) {
+      run("rates", [&] { return print_rates(rate), std::string(); });
     }
   }
   std::printf("%d failed\n", num_failed);

@@ -34,6 +34,28 @@ std::string wrong_task(const Inputs& inputs, const GpuRunOptions& options, const
   return "";
 }
 
+WorkerShares worker_shares(std::span<const GpuTask> tasks, int num_workers) {
+  WorkerShares shares;
+  for (const auto& task : tasks) shares.longest = max(shares.longest, task.end);
+  const Cycles all = shares.longest * num_workers;
+  shares.rest = 1;
+  for (const auto& task : tasks) {
+    const double took = (task.end - task.begin) / all;
+    shares.rest -= took;
+    if (task.task.kind == TaskKind::reduce) {
+      shares.reduce += took;
+    } else if (task.task.kind == TaskKind::dispatch) {
+      shares.rest += took;  // handed to the warps that send
+    } else {
+      (task.task.kind == TaskKind::linear1 ? shares.linear1 : shares.linear2) +=
+          took - (task.waited + task.stalled) / all;
+      shares.operand_stall += task.waited / all;
+      shares.sender_stall += task.stalled / all;
+    }
+  }
+  return shares;
+}
+
 double product_flops(const Inputs& inputs) {
   const auto& shape = inputs.shape;
   double rows = 0;

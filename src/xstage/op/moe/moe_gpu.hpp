@@ -1,6 +1,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,7 +38,18 @@ struct GpuTask {
   int worker;
   Cycles begin, end;  // since its worker began
   Cycles waited;      // for operands, of those; products of the step before go on meanwhile
+  Cycles stalled;     // until rows of the tile before had left, of those
 };
+
+// Where the time of a rank's workers went, as shares of `longest` times their number; they sum to 1.
+struct WorkerShares {
+  Cycles longest;  // of any worker
+  double linear1 = 0, linear2 = 0, reduce = 0;
+  double operand_stall = 0;  // of Linear-1 and Linear-2: nothing to multiply had come
+  double sender_stall = 0;   // of the same: rows of the tile before had not left
+  double rest = 0;           // between tasks: waits for other tasks, and the end
+};
+WorkerShares worker_shares(std::span<const GpuTask> tasks, int num_workers);
 
 struct GpuRunResult {
   std::vector<float> output;                // [num_tokens, hidden]
@@ -50,6 +63,25 @@ MoeProblem make_gpu_problem(const MoeShape& shape, int num_ranks, const Routing&
 // Inputs of bf16. Bad inputs, a shape that the kernel does not take and a grid that cannot be resident are refused
 // before anything is launched. Throws Error(unavailable) without CUDA in the build or a GPU of sm_90.
 GpuRunResult run_on_gpu(const Inputs& inputs, const GpuRunOptions& options);
+
+// One rank of a layer with random weights and tokens, timed while its peers only receive, in `options.receive`: what
+// they would have sent stands there from the beginning, and the output means nothing. measured_rank() is its schedule.
+// `options` but order, claim, rows_to and stamps. Throws as run_on_gpu().
+class MeasuredGpuRank {
+ public:
+  // `problem` is of make_gpu_problem() and must outlive this; `routing` is the one that it was made of.
+  MeasuredGpuRank(const MoeProblem& problem, const Routing& routing, int rank, const GpuRunOptions& options);
+  ~MeasuredGpuRank();
+
+  int num_workers() const;
+  // One launch each: how long it took, and what its workers did when.
+  Nanos time(const Order& order, Claim claim, RowsTo rows_to);
+  std::vector<GpuTask> tasks(const Order& order, Claim claim, RowsTo rows_to);
+
+ private:
+  struct Layer;
+  std::unique_ptr<Layer> layer_;
+};
 
 // The first task of a rank that is not the one that the schedule has at its claim, in words; empty: there is none.
 std::string wrong_task(const Inputs& inputs, const GpuRunOptions& options, const GpuRunResult& result);

@@ -6,41 +6,14 @@ namespace xs::moe {
 namespace {
 
 void require_hopper(int device) {
-  const auto gpus = find_gpus();
-  require(device >= 0 && device < static_cast<int>(gpus.size()), "GPU {}: there are {}", device, gpus.size());
-  const auto& gpu = gpus[static_cast<std::size_t>(device)];
+  const auto gpu = gpu_info(device);
   if (gpu.compute_major == 9) return;
   fail(ErrorKind::unavailable, "GPU {} is a {} of compute capability {}.{}; the kernel needs 9.0", device, gpu.name,
        gpu.compute_major, gpu.compute_minor);
 }
 
-// Times of launches on the GPU.
-class Timer {
- public:
-  Timer() {
-    check_cuda(cudaEventCreate(&begin_), "an event");
-    check_cuda(cudaEventCreate(&end_), "an event");
-  }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
-  ~Timer() {
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-  }
-  Nanos time(const GpuLayer& layer) const {
-    check_cuda(cudaEventRecord(begin_, nullptr), "an event");
-    layer.launch(nullptr);
-    check_cuda(cudaEventRecord(end_, nullptr), "an event");
-    check_cuda(cudaStreamSynchronize(nullptr), "the layer's kernel");
-    layer.throw_if_given_up();
-    float milliseconds = 0;
-    check_cuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "an event");
-    return Nanos{milliseconds * 1e6};
-  }
-
- private:
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
-};
+// Behind which a kernel has given up by itself, or it never will.
+Nanos longest_run(const GpuRunOptions& options) { return options.signals.timeout * 2 + Nanos{30e9}; }
 
 }  // namespace
 
@@ -54,8 +27,8 @@ GpuRunResult run_on_gpu(const Inputs& inputs, const GpuRunOptions& options) {
   GpuLayer layer(problem, inputs.routing, options);
   layer.fill(inputs);
   GpuRunResult result;
-  const Timer timer;
-  for (int i = 0; i < options.repeats; ++i) result.times.push_back(timer.time(layer));
+  const GpuStream stream(options.device, longest_run(options));
+  for (int i = 0; i < options.repeats; ++i) result.times.push_back(layer.run(stream));
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     const auto output = layer.output(rank);
     result.output.insert(result.output.end(), output.begin(), output.end());
@@ -63,5 +36,38 @@ GpuRunResult run_on_gpu(const Inputs& inputs, const GpuRunOptions& options) {
   }
   return result;
 }
+
+struct MeasuredGpuRank::Layer {
+  Layer(const MoeProblem& problem, const Routing& routing, int measured_rank, const GpuRunOptions& options)
+      : rank(measured_rank),
+        stream(options.device, longest_run(options)),
+        layer(problem, routing, options, measured_rank) {
+    layer.fill_random(stream);
+  }
+  int rank;
+  GpuStream stream;
+  GpuLayer layer;
+};
+
+MeasuredGpuRank::MeasuredGpuRank(const MoeProblem& problem, const Routing& routing, int rank,
+                                 const GpuRunOptions& options) {
+  require_gpu_shape(problem.shape());
+  require_hopper(options.device);
+  layer_ = std::make_unique<Layer>(problem, routing, rank, options);
+}
+MeasuredGpuRank::~MeasuredGpuRank() = default;
+
+Nanos MeasuredGpuRank::time(const Order& order, Claim claim, RowsTo rows_to) {
+  layer_->layer.set(order, claim, rows_to, false);
+  return layer_->layer.run(layer_->stream);
+}
+
+std::vector<GpuTask> MeasuredGpuRank::tasks(const Order& order, Claim claim, RowsTo rows_to) {
+  layer_->layer.set(order, claim, rows_to, true);
+  layer_->layer.run(layer_->stream);
+  return layer_->layer.tasks(layer_->rank);
+}
+
+int MeasuredGpuRank::num_workers() const { return layer_->layer.num_workers(); }
 
 }  // namespace xs::moe

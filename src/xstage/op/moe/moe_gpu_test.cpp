@@ -26,7 +26,7 @@ TEST(GpuMoe, ATaskThatIsNotTheSchedulesIsNamed) {
   GpuRunResult result;
   for (int rank = 0; rank < 2; ++rank) {
     auto& tasks = result.tasks.emplace_back();
-    for (const auto& task : expand(options.order, problem.counts(rank))) tasks.push_back({task, 0, {}, {}, {}});
+    for (const auto& task : expand(options.order, problem.counts(rank))) tasks.push_back({task, 0, {}, {}, {}, {}});
   }
   EXPECT_EQ(wrong_task(inputs, options, result), "");
   ++result.tasks[1][5].task.tile;
@@ -53,6 +53,22 @@ TEST(GpuMoe, EitherGivesTheOutputOrSaysWhyNot) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::unavailable) << error.what();
   }
+}
+
+TEST(GpuMoe, SharesOfWorkersSumToOne) {
+  using Kind = TaskKind;
+  const std::vector<GpuTask> tasks{{{Kind::dispatch, 0, 0}, 0, {0}, {1}, {}, {}},
+                                   {{Kind::linear1, 0, 0}, 0, {10}, {50}, {8}, {0}},
+                                   {{Kind::linear2, 0, 0}, 1, {20}, {80}, {4}, {16}},
+                                   {{Kind::reduce, 0, 0}, 0, {90}, {100}, {2}, {0}}};
+  const auto shares = worker_shares(tasks, 2);
+  EXPECT_EQ(shares.longest, Cycles{100});
+  EXPECT_DOUBLE_EQ(shares.linear1, 0.16);
+  EXPECT_DOUBLE_EQ(shares.linear2, 0.20);
+  EXPECT_DOUBLE_EQ(shares.operand_stall, 0.06);
+  EXPECT_DOUBLE_EQ(shares.sender_stall, 0.08);
+  EXPECT_DOUBLE_EQ(shares.reduce, 0.05);
+  EXPECT_DOUBLE_EQ(shares.rest, 0.45);
 }
 
 }  // namespace

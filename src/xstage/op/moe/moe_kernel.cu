@@ -74,7 +74,24 @@ __global__ void absent_kernel(const SignalTable* tables, int rank) {
   if (absent != rank) DeviceSignals(tables[absent]).arrive_without_running(rank);
 }
 
+// Two numbers a word: sign, an exponent of 2^-1 to 2^-4, a mantissa.
+__global__ void fill_kernel(std::uint32_t* words, std::size_t count, std::uint64_t seed) {
+  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count;
+       i += std::size_t{gridDim.x} * blockDim.x) {
+    std::uint64_t mixed = (i + seed) * 0x9e3779b97f4a7c15ull;
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
+    mixed ^= mixed >> 31;
+    const auto half = [](std::uint32_t bits) { return (bits & 0x807fu) | (123u + (bits >> 8 & 3u)) << 7; };
+    words[i] = half(static_cast<std::uint32_t>(mixed)) | half(static_cast<std::uint32_t>(mixed >> 32)) << 16;
+  }
+}
+
 }  // namespace
+
+void launch_random_fill(std::byte* target, std::size_t bytes, std::uint64_t seed, cudaStream_t stream) {
+  fill_kernel<<<1024, 256, 0, stream>>>(reinterpret_cast<std::uint32_t*>(target), bytes / 4, seed);
+  check_cuda(cudaGetLastError(), "random numbers");
+}
 
 void launch_absent(const SignalTable* tables, int num_ranks, int rank, cudaStream_t stream) {
   absent_kernel<<<1, static_cast<unsigned>(num_ranks), 0, stream>>>(tables, rank);

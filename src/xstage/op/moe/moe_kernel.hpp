@@ -33,6 +33,7 @@ struct TaskStamp {
   std::int32_t kind, block, tile, worker;
   std::int64_t begin, end;  // of the products
   std::int64_t waited;      // for operands, of those; products of the step before go on meanwhile
+  std::int64_t stalled;     // for rows of the tile before to be stored, of those
 };
 
 // One rank, as its part of the grid needs it. Pointers are to memory of its GPU, bf16 row-major where nothing is said.
@@ -85,6 +86,9 @@ KernelNeeds layer_kernel_needs(int most_groups);
 // Before a launch of `rank` alone, whose peers do not run: their arrivals at its end. `tables`: of all ranks. On
 // return: queued.
 void launch_absent(const SignalTable* tables, int num_ranks, int rank, cudaStream_t stream);
+
+// bf16 numbers in (-1, 1) that a product takes as much power for as for real ones. On return: queued.
+void launch_random_fill(std::byte* target, std::size_t bytes, std::uint64_t seed, cudaStream_t stream);
 
 // num_blocks: of all ranks in the grid together, all of them resident. On return: queued.
 void launch_layer(const LayerParams& params, int num_blocks, int most_groups, cudaStream_t stream);

@@ -118,7 +118,7 @@ __device__ inline void product_role(const Block& block, int half) {
   OperandReader operands(shared, speaks);
   for (int outputs = 0; tasks.next(queued);) {
     const std::int64_t begin = sm_cycles();
-    std::uint32_t waited = 0;  // wraps as the clock's low half does
+    std::uint32_t waited = 0, stalled = 0;  // wrap as the clock's low half does
     if (is(TaskKind::reduce, queued)) {
       sum_tokens(block, queued.of.block, operands, stamps, waited);
     } else if (is_linear(queued)) {
@@ -138,7 +138,9 @@ __device__ inline void product_role(const Block& block, int half) {
       wait_for_products(sums);
       operands.give_back_operands(before);
       const int output = outputs++;
+      if (stamps) stalled -= static_cast<std::uint32_t>(sm_cycles());
       if (output > 0) shared.drained[half].wait(phase_of(output - 1));
+      if (stamps) stalled += static_cast<std::uint32_t>(sm_cycles());
       std::byte* const staging = shared.staging[half];
       is_linear1 ? stage_activations(staging, warp, sums, params.clamp) : stage_sums(staging, warp, sums);
       __syncwarp();
@@ -151,7 +153,8 @@ __device__ inline void product_role(const Block& block, int half) {
                                          block.part.block,
                                          begin - began,
                                          sm_cycles() - began,
-                                         waited};
+                                         waited,
+                                         stalled};
     }
   }
 }
