@@ -24,6 +24,7 @@ void add_simulate(CLI::App& app);
 void add_simulate_synthetic(CLI::App& simulate);  // below simulate
 void add_run(CLI::App& app);
 void add_check(CLI::App& app);
+void add_bench(CLI::App& app);
 void add_list(CLI::App& app);
 void add_doctor(CLI::App& app);
 

@@ -67,7 +67,7 @@ int run(int argc, char** argv) {
       "Exit codes: 0 done and verified, 1 verification failed, 2 usage, 3 not available on this machine, 4 timeout,\n"
       "5 a fault of ours.");
   for (const auto add :
-       {add_probe, add_fit, add_predict, add_plan, add_simulate, add_run, add_check, add_list, add_doctor})
+       {add_probe, add_fit, add_predict, add_plan, add_simulate, add_run, add_check, add_bench, add_list, add_doctor})
     add(app);
   try {
     app.parse(argc, argv);

@@ -9,8 +9,6 @@ namespace {
 
 class PlanCommand : public Program {
  protected:
-  static bool has_gpu() { return std::filesystem::exists("/proc/driver/nvidia/gpus"); }
-
   static void expect_words(const std::string& text, const std::vector<std::string>& words) {
     for (const auto& word : words) EXPECT_NE(text.find(word), std::string::npos) << text << "lacks " << word;
   }

@@ -75,6 +75,8 @@ class Program : public testing::Test {
   TempFolder folder_;
 };
 
+inline bool has_gpu() { return std::filesystem::exists("/proc/driver/nvidia/gpus"); }
+
 // A layer so small that it runs in a moment.
 inline const Arguments kSmall{"--model", "deepseek-v2-lite", "--shrink", "64"};
 inline const Arguments kRun = Arguments{"run", "moe"} + kSmall;

@@ -44,7 +44,7 @@ TEST_F(Usage, EveryCommandHasHelpThatNamesItsOptions) {
 }
 
 TEST_F(Usage, MissingOrUnknownCommandListsTheCommands) {
-  const std::string commands = "probe, fit, predict, plan, simulate, run, check, list, doctor";
+  const std::string commands = "probe, fit, predict, plan, simulate, run, check, bench, list, doctor";
   expect_refused({}, {"xstage: ", commands, "found nothing", "xstage --help"});
   expect_refused({"fitt"}, {commands, "found \"fitt\""});
   for (const char* command : {"run", "simulate"}) {
