@@ -5,8 +5,8 @@
 
 #include "xstage/op/moe/moe_gpu.hpp"
 #include "xstage/plan/measured_rank.hpp"
-#include "xstage/sim/moe_machine.hpp"
 #include "xstage/sim/planner.hpp"
+#include "xstage/sim/sim_machine.hpp"
 
 namespace xs::bench {
 namespace {

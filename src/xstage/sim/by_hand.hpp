@@ -29,7 +29,7 @@ inline SimMachine machine_by_hand() {
 
 inline LooseTask computes(double nanos) { return {.work = {8 * nanos, 0}}; }
 
-// Sends raise one more flag, which nobody waits for.
+// Sends raise one more flag, which nobody waits for. Of what kind a task is matters once the schedule is checked.
 inline Timeline simulate_by_hand(std::vector<std::vector<LooseTask>> ranks, std::int32_t num_flags,
                                  const SimMachine& machine, const SimOptions& options) {
   for (auto& tasks : ranks) {
@@ -37,8 +37,11 @@ inline Timeline simulate_by_hand(std::vector<std::vector<LooseTask>> ranks, std:
       for (const auto& send : task.sends) task.raises.push_back({send.rank, num_flags, 1});
     }
   }
-  const auto schedule = put_together(by_hand(std::move(ranks), num_flags + 1));
+  auto schedule = put_together(by_hand(ranks, num_flags + 1));
   require_valid(schedule, "by hand");
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (std::size_t i = 0; i < ranks[rank].size(); ++i) schedule.ranks[rank].tasks[i].kind = ranks[rank][i].task.kind;
+  }
   return simulate(schedule, machine, options);
 }
 

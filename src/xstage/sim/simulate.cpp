@@ -20,6 +20,7 @@ class Simulation {
         machine_(machine),
         options_(options),
         task_overhead_(machine.task_overhead + (options.claim == Claim::counter ? machine.counter_claim : Cycles{0})),
+        num_workers_(static_cast<std::size_t>(options.workers_per_rank)),
         num_flags_(static_cast<std::size_t>(schedule.num_flags())) {
     const auto num_ranks = schedule.ranks.size();
     timeline_.num_ranks = static_cast<int>(num_ranks);
@@ -34,6 +35,7 @@ class Simulation {
       const GigaHertz clock = machine.sm_clock * condition.clock_factor;
       RankState& state =
           ranks_.emplace_back(PortPool(machine.port, clock, options.workers_per_rank), clock, options.workers_per_rank);
+      if (machine.dispatch_issue) add_senders(rank);
       if (machine.copy_engine) state.copy_engine = state.port.add_workers(*machine.copy_engine, 1);
       if (has_pulls) state.pullers = state.port.add_workers(pull, timeline_.num_ranks * options.workers_per_rank);
       push(condition.start, EventKind::begin, rank);
@@ -114,8 +116,8 @@ class Simulation {
     Nanos port_event = kNever;           // when it will be looked at; never later than its next event
     int copy_engine = -1, pullers = -1;  // among the port's workers, the first of them
     std::queue<Copy> copies;             // the first of which moves
-    std::size_t next_claim = 0;
-    std::size_t num_done = 0;
+    std::size_t num_dispatch = 0;        // tasks of senders, the first
+    std::size_t next_claim = 0, num_done = 0;
     int computing = 0;   // workers
     Nanos busy_seen{0};  // the port's busy time when that number last changed
     Nanos hidden{0};     // busy time, once for each worker that computed meanwhile
@@ -149,6 +151,20 @@ class Simulation {
     });
   }
 
+  // Behind the workers, in the port too.
+  void add_senders(std::size_t rank) {
+    RankState& state = ranks_[rank];
+    state.num_dispatch =
+        static_cast<std::size_t>(std::ranges::count(tasks(rank).tasks, TaskKind::dispatch, &Task::kind));
+    state.next_claim = state.num_dispatch;
+    for (auto& worker : state.workers) worker.next_static += state.num_dispatch;
+    PortParams path = machine_.port;
+    path.free_issue = *machine_.dispatch_issue;
+    state.port.add_workers(path, options_.workers_per_rank);
+    for (std::size_t i = 0; i < num_workers_; ++i) state.workers.emplace_back().next_static = i;
+  }
+  bool is_sender(std::size_t index) const { return index >= num_workers_; }
+
   // Worker w of rank r loads over a peer's link as puller w * ranks + r, as fast and served like the peer's worker w.
   PortParams pull_path() const {
     PortParams pull = machine_.port;
@@ -179,7 +195,7 @@ class Simulation {
   // Ends the worker's current span at `end`; spans of no length are not recorded.
   void span(std::size_t rank, std::size_t index, SpanKind kind, Nanos end, std::size_t claim) {
     Worker& worker = ranks_[rank].workers[index];
-    if (end <= worker.since) return;
+    if (end <= worker.since || is_sender(index)) return;
     timeline_.totals[rank][static_cast<std::size_t>(kind)] += end - worker.since;
     if (options_.record_spans) {
       timeline_.spans.push_back({static_cast<std::int32_t>(rank), static_cast<std::int32_t>(index), kind,
@@ -199,14 +215,15 @@ class Simulation {
   void claim(std::size_t rank, std::size_t index) {
     RankState& state = ranks_[rank];
     Worker& worker = state.workers[index];
-    std::size_t& next = options_.claim == Claim::fixed ? worker.next_static : state.next_claim;
-    if (next >= tasks(rank).tasks.size()) {
+    const bool by_number = options_.claim == Claim::fixed || is_sender(index);
+    std::size_t& next = by_number ? worker.next_static : state.next_claim;
+    if (next >= (is_sender(index) ? state.num_dispatch : tasks(rank).tasks.size())) {
       worker.blocked = !worker.storing.empty();
       return;
     }
     worker.claim = next;
     worker.next_wait = 0;
-    next += options_.claim == Claim::fixed ? state.workers.size() : 1;
+    next += by_number ? num_workers_ : 1;
     start(rank, index);
   }
 
@@ -243,6 +260,7 @@ class Simulation {
   }
 
   void compute(std::size_t rank, std::size_t index) {
+    if (is_sender(index)) return computed(rank, index);
     RankState& state = ranks_[rank];
     const std::size_t claim = state.workers[index].claim;
     const Work& work = tasks(rank).work[claim];
@@ -255,7 +273,7 @@ class Simulation {
   }
 
   void computed(std::size_t rank, std::size_t index) {
-    change_computing(rank, -1);
+    if (!is_sender(index)) change_computing(rank, -1);
     Worker& worker = ranks_[rank].workers[index];
     worker.storing.push_back(worker.claim);
     if (worker.storing.size() == 1) store(rank, index);
@@ -278,7 +296,8 @@ class Simulation {
         (static_cast<std::size_t>(send.rank) == rank ? local : remote) += Bytes{static_cast<double>(send.bytes)};
       }
     }
-    const Nanos local_end = now_ + local / (machine_.port.free_issue * state.clock);
+    const auto issue = is_sender(index) ? *machine_.dispatch_issue : machine_.port.free_issue;
+    const Nanos local_end = now_ + local / (issue * state.clock);
     worker.store_free = local_end;
     worker.through_port = remote > Bytes{0};
     if (worker.through_port && route == Route::store) {
@@ -401,6 +420,7 @@ class Simulation {
   const SimMachine& machine_;
   const SimOptions& options_;
   Cycles task_overhead_;
+  std::size_t num_workers_;
   std::size_t num_flags_;
   std::vector<RankState> ranks_;
   std::vector<Flag> flags_;
@@ -412,11 +432,6 @@ class Simulation {
 };
 
 }  // namespace
-
-SimMachine sim_machine(const Machine& machine, const std::string& dtype, const std::string& path,
-                       const std::string& dst, int workers) {
-  return {machine.sm_clock, machine.rate(dtype), machine.memory / workers, machine.port(path, dst)};
-}
 
 Timeline simulate(const Schedule& schedule, const SimMachine& machine, const SimOptions& options) {
   require(options.workers_per_rank >= 1, "workers must be at least 1, found {}", options.workers_per_rank);

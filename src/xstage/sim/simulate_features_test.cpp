@@ -84,6 +84,48 @@ TEST(TilesInFlight, NoneIsAUsageError) {
   expect_usage_error([] { simulate({}, machine_by_hand(), {.tiles_in_flight = 0}); }, {"at least 1, found 0"});
 }
 
+// Warps beside the workers issue 5 B/ns.
+SimMachine with_senders(SimMachine machine) {
+  machine.dispatch_issue = BytesPerCycle{2.5};
+  return machine;
+}
+
+LooseTask linear(double nanos, std::vector<Wait> waits = {}) {
+  return {.task = {TaskKind::linear1, 0, 0}, .work = {8 * nanos, 0}, .waits = std::move(waits)};
+}
+
+TEST(DispatchBeside, WorkersComputeMeanwhile) {
+  const std::vector<LooseTask> rank{{.sends = {{1, 100}}}, linear(50), linear(50)};
+  const auto timeline = simulate_by_hand({rank, {}}, 0, with_senders(roomy()), {});
+  ASSERT_EQ(timeline.spans.size(), 2u) << "senders are in no share";
+  expect_span(timeline.spans[0], SpanKind::compute, 0, 50);
+  expect_span(timeline.spans[1], SpanKind::compute, 50, 100);
+  // By themselves: 3 ns and 100 B at 20 B/ns, before the products.
+  const auto alone = simulate_by_hand({rank, {}}, 0, roomy(), {});
+  expect_span(spans_of(alone, 0, 1).at(0), SpanKind::compute, 8, 58);
+}
+
+TEST(DispatchBeside, EachWorkersSenderHasItsPace) {
+  const LooseTask dispatches{.raises = {{1, 0, 1}}, .sends = {{1, 1000}}};
+  const std::vector<std::vector<LooseTask>> ranks{{dispatches, dispatches}, {linear(10, {{0, 2}})}};
+  SimMachine fast = with_senders(roomy());
+  fast.port.drain = {1000};
+  // 3 ns and 1000 B at 5 B/ns each, and 7 ns until they are visible.
+  EXPECT_NEAR(waited_until(simulate_by_hand(ranks, 1, fast, {}), 1), 2 * 203 + 7, 1e-6);
+  EXPECT_NEAR(waited_until(simulate_by_hand(ranks, 1, fast, {.workers_per_rank = 2}), 1), 203 + 7, 1e-6);
+  // The link, at 2 B/ns, is behind.
+  EXPECT_NEAR(waited_until(simulate_by_hand(ranks, 1, with_senders(roomy()), {}), 1), 3 + 2000 / 2.0 + 7, 1e-6);
+}
+
+TEST(DispatchBeside, OfTheRankItselfItRaisesWhenTheRowsAreThere) {
+  const LooseTask dispatches{.raises = {{0, 0, 1}}, .sends = {{0, 1000}}};
+  for (const auto claim : {Claim::fixed, Claim::counter}) {
+    const auto timeline =
+        simulate_by_hand({{dispatches, linear(10, {{0, 1}})}}, 1, with_senders(roomy()), {.claim = claim});
+    expect_span(spans_of(timeline, 0, 1).at(1), SpanKind::compute, 1000 / 5.0, 1000 / 5.0 + 10);
+  }
+}
+
 LooseTask pulls(std::vector<Send> from, double nanos) {
   return {.work = {8 * nanos, 0, Route::pull}, .sends = std::move(from)};
 }

@@ -45,6 +45,9 @@ class Mbarrier {
         : "memory");
   }
 
+  // Looks once whether a phase is over. That alone orders nothing: wait() follows before what it guards is read.
+  __device__ bool is_over(std::uint32_t phase) { return cuda::ptx::mbarrier_test_wait_parity(&word_, phase); }
+
   // For loads: what counts its bytes.
   __device__ std::uint64_t* word() { return &word_; }
 

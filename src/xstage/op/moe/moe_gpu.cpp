@@ -9,8 +9,8 @@
 namespace xs::moe {
 
 MoeProblem make_gpu_problem(const MoeShape& shape, int num_ranks, const Routing& routing, MoePlacement placement) {
-  // About so many rows a task: a warp takes 2 us a row of 14 KiB (H200), and what waits for the first rows waits for
-  // all of their task.
+  // About so many rows a task: a warp takes 2 us a row of 14 KiB (H200), what waits for the first rows waits for all of
+  // their task, and the more tasks the more evenly blocks share them.
   constexpr std::int64_t kRows = 8, kMostParts = 128;
   MoeTiling tiling = kGpuTiling;
   const auto rows = routing.num_tokens * shape.topk / (std::int64_t{shape.num_experts} * std::max(1, num_ranks));
@@ -40,12 +40,11 @@ WorkerShares worker_shares(std::span<const GpuTask> tasks, int num_workers) {
   const Cycles all = shares.longest * num_workers;
   shares.rest = 1;
   for (const auto& task : tasks) {
+    if (task.task.kind == TaskKind::dispatch) continue;  // beside the worker
     const double took = (task.end - task.begin) / all;
     shares.rest -= took;
     if (task.task.kind == TaskKind::reduce) {
       shares.reduce += took;
-    } else if (task.task.kind == TaskKind::dispatch) {
-      shares.rest += took;  // handed to the warps that send
     } else {
       (task.task.kind == TaskKind::linear1 ? shares.linear1 : shares.linear2) +=
           took - (task.waited + task.stalled) / all;

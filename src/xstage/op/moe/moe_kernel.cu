@@ -33,8 +33,8 @@ __device__ void set_up(BlockShared& shared, const LayerParams& params, const Gri
       shared.free[i].init(2 * kProductWarps * 32);
     }
     for (int half = 0; half < 2; ++half) {
-      shared.staged[half].init(kProductWarps);
-      shared.drained[half].init(2);
+      for (auto* staged : {&shared.staged_activations[half], &shared.staged_rows[half]}) staged->init(kProductWarps);
+      for (auto* drained : {&shared.drained_activations[half], &shared.drained_rows[half]}) drained->init(1);
     }
     new (shared.signals) DeviceSignals(params.tables[part.part]);
     publish_barriers();

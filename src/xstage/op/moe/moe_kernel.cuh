@@ -12,19 +12,21 @@
 //
 //   warp 0        claims tasks, waits for what they need, loads their operands            load_role()
 //   warp 1        stores activations of Linear-1 tiles and says so                        activation_role()
-//   warps 2, 3    send rows, one warp for each half of a task: tokens to the holders of   row_role()
-//                 their experts, and rows of Linear-2 tiles to their owners
+//   warps 2, 3    store rows of Linear-2 tiles at their owners, one warp for each half;   row_role()
+//                 meanwhile they dispatch tokens to the holders of their experts
 //   warps 4 – 11  two warpgroups with 64 rows each: products; the final sums of tokens    product_role()
 //
 // Handed over between them, all through barriers in shared memory: tasks (queue), operands and slots to be summed (a
 // ring of stages), finished rows (staging). Warps that store into a link that is full stall alone: products of the next
 // tile go on meanwhile. Activations and rows of peers have warps of their own, since a release waits for all stores of
-// its thread.
+// its thread. Dispatch tasks, which every order begins with, are nobody's claim: block b has the tasks b, b + blocks,
+// …, and its warps 2 and 3 send a row of them whenever no tile is there to be stored. Claims are of what stands behind.
 //
 // Only warp 0 waits for other blocks, and that is bounded: when it gives up it hands over that there are no more tasks,
 // and all roles end. Waits inside the block end by themselves: a tile is handed over when its operands can be loaded,
 // loads and stores come to their end, and what is left to wait for is the role before in this circle: task, operands,
-// products, rows stored, next task.
+// products, rows stored, next task. What peers wait for is dispatched meanwhile: warps 2 and 3 wait for a task only
+// when they have sent all.
 
 namespace xs::moe {
 
@@ -59,7 +61,8 @@ struct alignas(1024) BlockShared {
   Mbarrier queued[kQueued], taken[kQueued];  // task is there; every role has read it
   SumStage sums[kStages];
   Mbarrier full[kStages], free[kStages];
-  Mbarrier staged[2], drained[2];  // of each half: rows are there; both warps that might store them are done with them
+  // Of each half, of activations and of rows: they are there; the warp that stores them is done with them.
+  Mbarrier staged_activations[2], drained_activations[2], staged_rows[2], drained_rows[2];
   alignas(16) unsigned char signals[sizeof(DeviceSignals)];
   std::int32_t group_blocks[1];  // [groups + 1]; the order looks often
 };
@@ -87,6 +90,10 @@ __device__ inline TokenRange tokens_of_chunk(const RankLayer& rank, int chunk) {
 class TaskReader {
  public:
   __device__ explicit TaskReader(const Block& block) : block_(block) {}
+  // Whether next() need not wait. The same for all threads.
+  __device__ bool is_there() const {
+    return __all_sync(0xffffffffu, block_.shared.queued[count_ % kQueued].is_over(phase_of(count_ / kQueued)));
+  }
   // False: there is none any more.
   __device__ bool next(Queued& queued) {
     auto& shared = block_.shared;

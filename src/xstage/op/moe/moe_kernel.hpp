@@ -53,7 +53,7 @@ struct RankLayer {
   const float* slot_weights;           // [tokens, slots]
   std::int32_t num_tokens;
   std::byte* output;          // [tokens, hidden]
-  std::uint64_t* next_claim;  // 0 before the first launch
+  std::uint64_t* next_claim;  // behind the dispatch tasks; 0 before the first launch
   TaskStamp* stamps;          // [tasks], or none
 };
 

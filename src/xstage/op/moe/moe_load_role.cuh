@@ -117,9 +117,10 @@ class TaskWriter {
 };
 
 __device__ inline std::int64_t claim_of(const Block& block, int turn) {
-  if (block.params.claim == Claim::fixed) return block.part.block + std::int64_t{turn} * block.part.num_blocks;
+  const std::int64_t first = block.counts.num_dispatch();
+  if (block.params.claim == Claim::fixed) return first + block.part.block + std::int64_t{turn} * block.part.num_blocks;
   // Orders nothing: what a task needs, its flags say.
-  return static_cast<std::int64_t>(device::relaxed_add<cuda::thread_scope_device>(*block.rank.next_claim, 1));
+  return first + static_cast<std::int64_t>(device::relaxed_add<cuda::thread_scope_device>(*block.rank.next_claim, 1));
 }
 
 // A claimed task, as far as it is known before it may begin.
@@ -204,7 +205,7 @@ __device__ inline void load_role(const Block& block) {
       continue;
     }
     early();
-    if (is(TaskKind::reduce, queued)) loader.load_slots(queued.of.block);
+    loader.load_slots(queued.of.block);
     late();
   }
   tasks.write({Queued::end, {}, 0, 0});

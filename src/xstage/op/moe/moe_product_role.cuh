@@ -58,6 +58,36 @@ class OperandReader {
   int stage_ = 0, use_ = 0;
 };
 
+// One warpgroup's rows of finished tiles on their way to the warps that store them.
+class StagingWriter {
+ public:
+  __device__ StagingWriter(BlockShared& shared, int half, bool speaks)
+      : shared_(shared), half_(half), speaks_(speaks) {}
+
+  // What stood there has been stored.
+  __device__ std::byte* begin() {
+    if (was_activations_) {
+      shared_.drained_activations[half_].wait(phase_of(activations_ - 1));
+    } else if (rows_ > 0) {
+      shared_.drained_rows[half_].wait(phase_of(rows_ - 1));
+    }
+    return shared_.staging[half_];
+  }
+  // This warp has written its part.
+  __device__ void end(bool are_activations) {
+    __syncwarp();
+    if (speaks_) (are_activations ? shared_.staged_activations : shared_.staged_rows)[half_].arrive();
+    ++(are_activations ? activations_ : rows_);
+    was_activations_ = are_activations;
+  }
+
+ private:
+  BlockShared& shared_;
+  int half_;
+  bool speaks_, was_activations_ = false;
+  int activations_ = 0, rows_ = 0;
+};
+
 // Tokens of a chunk: slots in their order, so the sum depends on no schedule. Both warpgroups; each thread has the same
 // pieces of 16 bytes of every slot.
 __device__ inline void sum_tokens(const Block& block, int chunk, OperandReader& operands, bool counts,
@@ -116,7 +146,8 @@ __device__ inline void product_role(const Block& block, int half) {
   TaskReader tasks(block);
   Queued queued;
   OperandReader operands(shared, speaks);
-  for (int outputs = 0; tasks.next(queued);) {
+  StagingWriter staging(shared, half, speaks);
+  while (tasks.next(queued)) {
     const std::int64_t begin = sm_cycles();
     std::uint32_t waited = 0, stalled = 0;  // wrap as the clock's low half does
     if (is(TaskKind::reduce, queued)) {
@@ -137,14 +168,11 @@ __device__ inline void product_role(const Block& block, int half) {
       }
       wait_for_products(sums);
       operands.give_back_operands(before);
-      const int output = outputs++;
       if (stamps) stalled -= static_cast<std::uint32_t>(sm_cycles());
-      if (output > 0) shared.drained[half].wait(phase_of(output - 1));
+      std::byte* const free = staging.begin();
       if (stamps) stalled += static_cast<std::uint32_t>(sm_cycles());
-      std::byte* const staging = shared.staging[half];
-      is_linear1 ? stage_activations(staging, warp, sums, params.clamp) : stage_sums(staging, warp, sums);
-      __syncwarp();
-      if (speaks) shared.staged[half].arrive();
+      is_linear1 ? stage_activations(free, warp, sums, params.clamp) : stage_sums(free, warp, sums);
+      staging.end(is_linear1);
     }
     if (stamps && queued.what == Queued::task && half == 0 && thread == 0) {
       block.rank.stamps[queued.claim] = {static_cast<std::int32_t>(queued.of.kind),

@@ -17,58 +17,104 @@ __device__ inline void activation_role(const Block& block) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   TaskReader tasks(block);
   Queued queued;
-  for (int outputs = 0; tasks.next(queued);) {
-    if (!is_linear(queued)) continue;
-    const int output = outputs++, first = queued.of.tile * 128, bytes = valid_bytes(params.intermediate, first, 128);
-    const bool stores = is(TaskKind::linear1, queued);
+  for (int tiles = 0; tasks.next(queued);) {
+    if (!is(TaskKind::linear1, queued)) continue;
+    const int count = tiles++, first = queued.of.tile * 128, bytes = valid_bytes(params.intermediate, first, 128);
     const std::int64_t pitch = std::int64_t{params.intermediate} * 2;
     std::byte* tile = block.rank.activation_rows + std::int64_t{queued.of.block} * 128 * pitch + first * 2;
     for (int half = 0; half < 2; ++half, tile += kStagedRows * pitch) {
-      shared.staged[half].wait(phase_of(output));
-      if (stores) store_staged_rows(shared.staging[half], bytes, [&](int row) { return tile + row * pitch; });
+      shared.staged_activations[half].wait(phase_of(count));
+      store_staged_rows(shared.staging[half], bytes, [&](int row) { return tile + row * pitch; });
       __syncwarp();
-      if (lane == 0) shared.drained[half].arrive();
+      if (lane == 0) shared.drained_activations[half].arrive();
     }
     // publishes: the tile, which the lanes stored before the barriers above; to: wait_for_need() of any worker
     // of the rank; release, system scope. Pairs with that acquire and the fence of the asynchronous proxy behind it.
-    if (stores && lane == 0) block.signals().raise(block.signals().rank(), params.activated + queued.of.block);
+    if (lane == 0) block.signals().raise(block.signals().rank(), params.activated + queued.of.block);
   }
 }
 
-// Half of a part of an expert's rows of this rank's tokens, to its holder, with where each comes back to.
-__device__ inline void dispatch_rows(const Block& block, const Task& task, int half) {
-  const auto& params = block.params;
-  const auto& rank = block.rank;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int expert = task.block;
-  const std::int32_t begin = rank.send_begin[expert], all = rank.send_begin[expert + 1] - begin;
-  const auto of_part = [&](int part) { return split_begin(all, block.counts.dispatch_parts, part); };
-  const std::int64_t part = of_part(task.tile), count = of_part(task.tile + 1) - part;
-  const auto first = static_cast<std::int32_t>(begin + part + split_begin(count, 2, half));
-  const auto end = static_cast<std::int32_t>(begin + part + split_begin(count, 2, half + 1));
-  if (first == end) return;
-  const int holder = rank.holders[expert];
-  const std::int64_t pitch = std::int64_t{params.hidden} * 2;
-  std::byte* const rows = params.row_parts[holder] + params.rows;
-  auto* const tags = reinterpret_cast<RowTag*>(params.row_parts[holder] + params.tags);
-  for (std::int32_t some = first; some < end; some += 32) {
-    const RowSend send = rank.sends[::min(some + lane, end - 1)];
-    if (some + lane < end) tags[send.row] = {block.signals().rank(), send.slot};
-    for (int i = 0; i < ::min(32, end - some); ++i) {
-      copy_row(rows + __shfl_sync(0xffffffffu, send.row, i) * pitch,
-               rank.tokens + __shfl_sync(0xffffffffu, send.token, i) * pitch, static_cast<int>(pitch));
+// What one warp dispatches: half of the rows of each of the block's dispatch tasks, to the holders of their experts,
+// with where each comes back to. Row by row, so that a tile's rows need not wait for long.
+class Dispatcher {
+ public:
+  __device__ Dispatcher(const Block& block, int half)
+      : block_(block), half_(half), began_(sm_cycles()), claim_(block.part.block) {
+    open();
+  }
+
+  // Sends one row. False: all have been sent.
+  __device__ bool send() {
+    if (is_done()) return false;
+    const auto& params = block_.params;
+    const std::int64_t pitch = std::int64_t{params.hidden} * 2;
+    const RowSend send = block_.rank.sends[next_];
+    std::byte* const part = params.row_parts[holder_];
+    copy_row(part + params.rows + send.row * pitch, block_.rank.tokens + send.token * pitch, static_cast<int>(pitch));
+    if (lane() == 0) reinterpret_cast<RowTag*>(part + params.tags)[send.row] = {block_.signals().rank(), send.slot};
+    if (++next_ == end_) {
+      publish();
+      close();
+      open();
+    }
+    return true;
+  }
+
+ private:
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ bool is_done() const { return claim_ >= block_.counts.num_dispatch(); }
+
+  // The next task that has rows for this warp.
+  __device__ void open() {
+    for (; !is_done(); close()) {
+      const Task task = task_at(block_.params.order, block_.counts, claim_);
+      const int expert = task.block;
+      const std::int32_t begin = block_.rank.send_begin[expert], all = block_.rank.send_begin[expert + 1] - begin;
+      const auto of_part = [&](int part) { return split_begin(all, block_.counts.dispatch_parts, part); };
+      const std::int64_t part = of_part(task.tile), count = of_part(task.tile + 1) - part;
+      first_ = next_ = static_cast<std::int32_t>(begin + part + split_begin(count, 2, half_));
+      end_ = static_cast<std::int32_t>(begin + part + split_begin(count, 2, half_ + 1));
+      holder_ = block_.rank.holders[expert];
+      if (stamps()) {
+        block_.rank.stamps[claim_] = {static_cast<std::int32_t>(task.kind),
+                                      task.block,
+                                      task.tile,
+                                      block_.part.block,
+                                      sm_cycles() - began_,
+                                      0,
+                                      0,
+                                      0};
+      }
+      if (first_ < end_) return;
     }
   }
-  __syncwarp();
-  // An expert's rows of one source stand in a row.
-  const std::int32_t row = rank.sends[first].row, end_row = row + end - first;
-  for (std::int32_t to = row / 128 + lane; to * 128 < end_row; to += 32) {
-    const std::int32_t here = ::min(end_row, (to + 1) * 128) - ::max(row, to * 128);
-    // publishes: rows and tags, which the lanes stored before the barrier above; to: wait_for_need() of a Linear-1 tile
-    // there; release, system scope. Pairs with that acquire and the fence of the asynchronous proxy behind it.
-    block.signals().raise(holder, params.arrived + to, static_cast<Word>(here));
+
+  __device__ void publish() const {
+    __syncwarp();
+    // An expert's rows of one source stand in a row.
+    const std::int32_t row = block_.rank.sends[first_].row, end_row = row + end_ - first_;
+    for (std::int32_t to = row / 128 + lane(); to * 128 < end_row; to += 32) {
+      const std::int32_t here = ::min(end_row, (to + 1) * 128) - ::max(row, to * 128);
+      // publishes: rows and tags, which the lanes stored before the barrier above; to: wait_for_need() of a Linear-1
+      // tile there; release, system scope. Pairs with that acquire and the fence of the asynchronous proxy behind it.
+      block_.signals().raise(holder_, block_.params.arrived + to, static_cast<Word>(here));
+    }
   }
-}
+
+  __device__ void close() {
+    if (stamps()) block_.rank.stamps[claim_].end = sm_cycles() - began_;
+    claim_ += block_.part.num_blocks;
+  }
+
+  // Of the first warp's half.
+  __device__ bool stamps() const { return block_.rank.stamps != nullptr && half_ == 0 && lane() == 0; }
+
+  const Block& block_;
+  int half_;
+  std::int64_t began_;
+  std::int32_t claim_, first_ = 0, next_ = 0, end_ = 0;
+  int holder_ = 0;
+};
 
 // Where row `row` of a block goes.
 __device__ inline RowTag tag_of(const Block& block, std::int32_t row_block, int row) {
@@ -95,33 +141,46 @@ __device__ inline void row_role(const Block& block, int half) {
     // publishes: rows at their owner; to: wait_for_rows() there; release, system scope.
     if (rows > 0) signals.raise(owner, params.combined + signals.rank(), static_cast<Word>(rows));
   };
+  Dispatcher dispatcher(block, half);
   TaskReader tasks(block);
   Queued queued;
-  for (int outputs = 0; tasks.next(queued);) {
-    if (queued.what == Queued::rows_end) {
-      // Now, not with every tile: a release waits until all stores of its thread have left, which takes as long as the
-      // link is behind. Nobody needs them earlier, for every sum waits for all rows.
-      __syncwarp();
-      publish(lane, stored);
-      stored = 0;
+  enum { kTask, kTile, kNothing } awaited = kTask;
+  bool owes = false;  // a row to peers that wait for it, however fast tiles come
+  for (int tiles = 0;;) {
+    const bool is_there = awaited == kTask ? tasks.is_there()
+                          : awaited == kTile
+                              ? __all_sync(0xffffffffu, shared.staged_rows[half].is_over(phase_of(tiles)))
+                              : false;
+    if ((owes || !is_there) && dispatcher.send()) {
+      owes = false;
       continue;
     }
-    if (is(TaskKind::dispatch, queued)) dispatch_rows(block, queued.of, half);
-    if (!is_linear(queued)) continue;
-    shared.staged[half].wait(phase_of(outputs++));
-    RowTag low{-1, 0}, high{-1, 0};
-    if (is(TaskKind::linear2, queued)) {
-      low = tag_of(block, queued.of.block, half * kStagedRows + lane);
-      high = tag_of(block, queued.of.block, half * kStagedRows + lane + 32);
-      const int first = queued.of.tile * 256;
-      store_staged_rows(shared.staging[half], valid_bytes(params.hidden, first, 256), [&](int row) -> std::byte* {
-        const int owner = __shfl_sync(0xffffffffu, row < 32 ? low.owner : high.owner, row % 32);
-        const int slot = __shfl_sync(0xffffffffu, row < 32 ? low.slot : high.slot, row % 32);
-        return owner < 0 ? nullptr : params.slot_parts[owner] + params.slots + slot * pitch + first * 2;
-      });
+    if (awaited == kNothing) break;
+    if (awaited == kTask) {
+      if (!tasks.next(queued)) {
+        awaited = kNothing;
+      } else if (is(TaskKind::linear2, queued)) {
+        awaited = kTile;
+      } else if (queued.what == Queued::rows_end) {
+        // Now, not with every tile: a release waits until all stores of its thread have left, which takes as long as
+        // the link is behind. Nobody needs them earlier, for every sum waits for all rows.
+        __syncwarp();
+        publish(lane, stored);
+        stored = 0;
+      }
+      continue;
     }
+    shared.staged_rows[half].wait(phase_of(tiles++));
+    const RowTag low = tag_of(block, queued.of.block, half * kStagedRows + lane);
+    const RowTag high = tag_of(block, queued.of.block, half * kStagedRows + lane + 32);
+    const int first = queued.of.tile * 256;
+    store_staged_rows(shared.staging[half], valid_bytes(params.hidden, first, 256), [&](int row) -> std::byte* {
+      const int owner = __shfl_sync(0xffffffffu, row < 32 ? low.owner : high.owner, row % 32);
+      const int slot = __shfl_sync(0xffffffffu, row < 32 ? low.slot : high.slot, row % 32);
+      return owner < 0 ? nullptr : params.slot_parts[owner] + params.slots + slot * pitch + first * 2;
+    });
     __syncwarp();
-    if (lane == 0) shared.drained[half].arrive();
+    if (lane == 0) shared.drained_rows[half].arrive();
     for (int owner = 0; owner < signals.num_ranks(); ++owner) {
       const int rows = __popc(__ballot_sync(0xffffffffu, low.owner == owner)) +
                        __popc(__ballot_sync(0xffffffffu, high.owner == owner));
@@ -131,6 +190,8 @@ __device__ inline void row_role(const Block& block, int half) {
         stored += rows;
       }
     }
+    awaited = kTask;
+    owes = true;
   }
   __syncwarp();
   publish(lane, stored);
