@@ -75,7 +75,8 @@ void run_moe(const MoeOptions& options, const RunOnlyOptions& run) {
   const auto prediction = predict_full(layer, options);
 
   Progress progress("run");
-  const auto inputs = moe::make_inputs(layer.shape, layer.routing, layer.hidden_states, options.seed, dtype);
+  auto inputs = moe::make_inputs(layer.shape, layer.routing, layer.hidden_states, options.seed, dtype);
+  if (options.clamp > 0) inputs.clamp = static_cast<float>(options.clamp);
   moe::RunOptions run_options;
   run_options.num_ranks = options.ranks;
   run_options.placement = layer.problem.placement();
@@ -211,6 +212,8 @@ void add_run(CLI::App& app) {
   add_file(*command, "--hidden-states", options->hidden_states, "Tokens from a .npy file, [num_tokens, hidden]");
   add_file(*command, "--topk-idx", options->topk_idx, "Experts from a .npy file, [num_tokens, topk], -1: not used");
   add_file(*command, "--topk-weights", options->topk_weights, "Their weights from a .npy file, [num_tokens, topk]");
+  add_number(*command, "--clamp", options->clamp, 0.0, 1e30,
+             "Of SwiGLU: gate at most this, up within +- this; 0: none");
   command->add_option("--ranks-as", only->ranks_as, "What ranks are: threads or processes")->capture_default_str();
   command->add_option("--input-dtype", only->input_dtype, "Round tokens and weights to this: fp32 or bf16")
       ->capture_default_str();

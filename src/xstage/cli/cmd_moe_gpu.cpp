@@ -6,6 +6,8 @@
 #include "xstage/core/json.hpp"
 #include "xstage/core/npy.hpp"
 #include "xstage/op/moe/moe_gpu.hpp"
+#include "xstage/report/table.hpp"
+#include "xstage/report/trace.hpp"
 
 namespace xs::cli {
 namespace {
@@ -42,8 +44,8 @@ void run_moe_on_gpu(const MoeOptions& options, const GpuMoeOptions& gpu) {
   run.receive = parse_receive(gpu.receive);
   run.claim = parse_claim(options.claim);
   run.signals.timeout = gpu.timeout;
-  require(options.trace.empty() && options.schedule_out.empty(), "--trace and --schedule-out need --backend cpu");
-  require_writable({gpu.output});
+  require(options.schedule_out.empty(), "--schedule-out needs --backend cpu");
+  require_writable({gpu.output, options.trace});
   const auto layer = make_case(options);
   require(layer.tasks.empty(), "--schedule {}: the kernel takes orders, not files: xstage list schedules",
           options.schedule);
@@ -53,7 +55,8 @@ void run_moe_on_gpu(const MoeOptions& options, const GpuMoeOptions& gpu) {
   find_gpus();  // before inputs are made for none
 
   Progress progress("run");
-  const auto inputs = moe::make_inputs(layer.shape, layer.routing, layer.hidden_states, options.seed, DType::bf16);
+  auto inputs = moe::make_inputs(layer.shape, layer.routing, layer.hidden_states, options.seed, DType::bf16);
+  if (options.clamp > 0) inputs.clamp = static_cast<float>(options.clamp);
   const auto result = moe::run_on_gpu(inputs, run);
   progress.update(0.5);
   const auto error =
@@ -63,6 +66,9 @@ void run_moe_on_gpu(const MoeOptions& options, const GpuMoeOptions& gpu) {
   if (!gpu.output.empty()) {
     write_npy(gpu.output, Array<float>{{layer.routing.num_tokens, layer.shape.hidden}, result.output});
   }
+
+  const auto timeline = moe::timeline_of(result);
+  if (!options.trace.empty()) write_text(options.trace, to_trace({{"GPU", &timeline}}));
 
   auto times = result.times;
   std::ranges::sort(times, {}, &Nanos::value);
@@ -81,11 +87,16 @@ void run_moe_on_gpu(const MoeOptions& options, const GpuMoeOptions& gpu) {
     json["us"] = {
         {"median", median.value * 1e-3}, {"least", times.front().value * 1e-3}, {"most", times.back().value * 1e-3}};
     json["product_tflops"] = tflops;
+    json["with_stamps_us"] = result.stamped.value * 1e-3;
+    json["breakdown"] = xs::to_json(breakdown(timeline));
+    for (const auto* unseen : {"link_busy", "overlap_ratio"}) json["breakdown"][unseen] = nullptr;
     print(json);
   } else {
     fmt::print("{}", headline(layer, options, "virtual ranks of a GPU"));
     fmt::print("output hash {}, {:.1e} from the reference (tolerance {:.0e}, {} of {} tokens compared)\n",
                hash(result.output), error.value, moe::kMostRelativeError, error.num_tokens, layer.routing.num_tokens);
+    fmt::print("{}", breakdown_table({{"GPU, with stamps", breakdown(timeline)}}));
+    if (!options.trace.empty()) fmt::print("trace: {} (open it in https://ui.perfetto.dev)\n", options.trace);
     fmt::print(
         "=> Executed: {:.1f} us [{:.1f}, {:.1f}], median of {} launches; {:.1f} TFLOP/s of products, the sum of "
         "slots in the time; {}.\n",

@@ -343,7 +343,7 @@ TEST_F(MoeCommand, OptionsOfTheOtherBackendAreRefused) {
   const auto on_gpu = kRun + Arguments{"--backend", "cuda"};
   expect_refused(on_gpu + Arguments{"--workers", "2"}, {"--workers", "--backend cpu"});
   expect_refused(on_gpu + Arguments{"--receive", "peer"}, {"--receive peer", "own or host"});
-  expect_refused(on_gpu + Arguments{"--trace", "t.json"}, {"--trace", "--backend cpu"});
+  expect_refused(on_gpu + Arguments{"--schedule-out", "s.json"}, {"--schedule-out", "--backend cpu"});
 }
 
 // With and without CUDA in the build, with and without a GPU in the machine.

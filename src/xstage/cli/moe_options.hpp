@@ -32,6 +32,7 @@ struct MoeOptions {
   std::string trace;
   std::string schedule_out;
   std::string hidden_states, topk_idx, topk_weights;  // run only
+  double clamp = 0;                                   // run only; 0: none
   std::vector<std::string> late, slow;                // simulate only: RANK:US, RANK:FACTOR
   double sm_clock_ghz = 0;                            // simulate only; 0: the machine's
   bool json = false;

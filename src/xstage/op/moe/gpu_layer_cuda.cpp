@@ -228,7 +228,7 @@ GpuLayer::GpuLayer(const MoeProblem& problem, const Routing& routing, const GpuR
   params_.arrived = flags_of(problem).arrived();
   params_.activated = flags_of(problem).activated();
   params_.combined = flags_of(problem).combined();
-  params_.clamp = options.clamp > 0 ? static_cast<float>(options.clamp) : std::numeric_limits<float>::infinity();
+  params_.clamp = std::numeric_limits<float>::infinity();
   for (int rank = ranks_.first; rank < ranks_.first + ranks_.count; ++rank) {
     memory_.push_back(make_memory(rank));
     plan_rank(rank, routing);
@@ -340,6 +340,7 @@ void GpuLayer::place_rows_of_peers(int rank, const Routing& routing) const {
 
 void GpuLayer::fill(const Inputs& inputs) {
   const auto& shape = problem_.shape();
+  params_.clamp = inputs.clamp;
   for (int rank = ranks_.first; rank < ranks_.first + ranks_.count; ++rank) {
     auto& memory = memory_[index(rank)];
     std::size_t gate_up = 0, down = 0;

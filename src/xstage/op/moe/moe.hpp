@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct Inputs {
   Tensor hidden_states;  // [num_tokens, hidden]
   Tensor gate_up;        // [all experts, 2, intermediate, hidden]: gate, then up
   Tensor down;           // [all experts, hidden, intermediate]
+  // Of SwiGLU, as some models have it: gate at most this, up within +- this.
+  float clamp = std::numeric_limits<float>::infinity();
 
   std::int64_t num_tokens() const { return routing.num_tokens; }
   DType dtype() const { return hidden_states.dtype(); }
@@ -81,8 +84,8 @@ RunResult run_on_host(const Inputs& inputs, const RunOptions& options);
 RankLog run_rank(const Inputs& inputs, const RunOptions& options, Rank rank, const Workspace& workspace,
                  Signals& signals, std::span<float> output);
 
-// silu(gate) * up
-float swiglu(float gate, float up);
+// silu(gate) * up, both clamped before.
+float swiglu(float gate, float up, float clamp);
 
 // How far the output is from the reference, over the tokens that were compared.
 struct Verification {

@@ -62,7 +62,10 @@ std::vector<Layer> layers() {
   };
   const ExpertMap everywhere(std::vector<std::vector<std::int32_t>>(12, {0, 1, 2, 3}), 4);
   const ExpertMap on_the_last(std::vector<std::vector<std::int32_t>>(12, {3}), 4);
+  auto clamped = layer_of("ClampedActivations", shared, routing_of(shared, 30), 4);
+  clamped.inputs.clamp = 0.05f;
   return {
+      std::move(clamped),
       layer_of("TokensMaskedInEverySlotGiveZeros", shape, masked(routing_of(shape, 30), 1), 4),
       layer_of("MaskedSlotsTouchNoOtherToken", shape, masked(routing_of(shape, 30), 2), 4),
       layer_of("MaskedTokensStillPassTheSharedExperts", shared, masked(routing_of(shared, 30), 1), 4),

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -42,6 +43,7 @@ struct Shape {
   MoeShape shape;
   std::int64_t tokens;
   const char* routing;
+  float clamp = std::numeric_limits<float>::infinity();
 };
 
 // Against the reference; every routing, edges of tiles, -1, shared experts.
@@ -51,6 +53,7 @@ void reference_cases(const std::function<void(const std::string&, const std::fun
       {"one tile", {64, 128, 1, 1}, 128, "balanced"},
       {"one token", {64, 128, 4, 2}, 1, "balanced"},
       {"edges of tiles", {72, 136, 5, 3}, 201, "zipf"},
+      {"clamped", {64, 128, 4, 2}, 100, "zipf", 0.05f},
   };
   if (!small) {
     shapes.push_back({"several tiles", {512, 384, 8, 2}, 700, "moderate"});
@@ -63,7 +66,8 @@ void reference_cases(const std::function<void(const std::string&, const std::fun
     for (const int num_ranks : {1, 2, 8}) {
       if (small && num_ranks > 2) continue;
       run(std::string(one.name) + ", " + std::to_string(num_ranks) + " ranks", [&] {
-        const auto inputs = make_case(one.shape, one.tokens, one.routing, 7);
+        auto inputs = make_case(one.shape, one.tokens, one.routing, 7);
+        inputs.clamp = one.clamp;
         GpuRunOptions options;
         options.num_ranks = num_ranks;
         options.order = parse_order("lag:2", {});

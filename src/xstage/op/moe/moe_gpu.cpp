@@ -1,6 +1,7 @@
 #include "xstage/op/moe/moe_gpu.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "xstage/core/error.hpp"
@@ -53,6 +54,43 @@ WorkerShares worker_shares(std::span<const GpuTask> tasks, int num_workers) {
     }
   }
   return shares;
+}
+
+Timeline timeline_of(const GpuRunResult& result) {
+  Timeline timeline;
+  timeline.num_ranks = static_cast<int>(result.tasks.size());
+  timeline.workers_per_rank = result.workers_per_rank;
+  timeline.makespan = result.stamped;
+  Cycles longest{1};
+  for (const auto& rank : result.tasks) {
+    for (const auto& task : rank) longest = max(longest, task.end);
+  }
+  const auto nanos = [&](Cycles cycles) { return result.stamped * (cycles / longest); };
+  for (std::int32_t rank = 0; rank < timeline.num_ranks; ++rank) {
+    const auto& all = result.tasks[static_cast<std::size_t>(rank)];
+    std::vector<std::size_t> claims(all.size());
+    std::iota(claims.begin(), claims.end(), 0);
+    std::erase_if(claims, [&](std::size_t claim) { return all[claim].task.kind == TaskKind::dispatch; });
+    std::ranges::sort(claims, {},
+                      [&](std::size_t claim) { return std::pair(all[claim].worker, all[claim].begin.value); });
+    int worker = -1;
+    Cycles now{0};
+    for (const auto claim : claims) {
+      const GpuTask& task = all[claim];
+      if (std::exchange(worker, task.worker) != task.worker) now = {0};
+      const auto until = [&](SpanKind kind, Cycles end) {
+        if (end <= now) return;
+        timeline.spans.push_back(
+            {rank, worker, kind, task.task, static_cast<std::int64_t>(claim), nanos(now), nanos(end)});
+        now = end;
+      };
+      until(SpanKind::dependency, task.begin);
+      until(SpanKind::operand_stall, task.begin + task.waited);
+      until(SpanKind::compute, task.end - task.stalled);
+      until(SpanKind::sender_stall, task.end);
+    }
+  }
+  return timeline;
 }
 
 double product_flops(const Inputs& inputs) {

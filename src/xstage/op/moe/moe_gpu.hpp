@@ -9,6 +9,7 @@
 #include "xstage/mem/gpu.hpp"
 #include "xstage/op/moe/moe.hpp"
 #include "xstage/plan/rows_to.hpp"
+#include "xstage/plan/timeline.hpp"
 #include "xstage/signal/signals.hpp"
 
 // The layer on a GPU: bf16, virtual ranks of one grid. Needs sm_90.
@@ -24,8 +25,7 @@ struct GpuRunOptions {
   int sms_per_rank = 0;              // 0: all of the GPU, in even parts
   GpuPlace receive = GpuPlace::own;  // where combine slots lie
   RowsTo rows_to = RowsTo::owners;
-  double clamp = 0;  // gate at most this, up within +- this; 0: not at all
-  bool stamps = true;
+  bool stamps = true;  // of a launch more, the last: the times are of launches without
   int repeats = 1;
   SignalOptions signals;
 };
@@ -55,7 +55,14 @@ struct GpuRunResult {
   std::vector<float> output;                // [num_tokens, hidden]
   std::vector<std::vector<GpuTask>> tasks;  // [rank], by claim index; empty without stamps
   std::vector<Nanos> times;                 // of every repeat, on the GPU
+  Nanos stamped{0};                         // of the launch with stamps
+  int workers_per_rank = 0;
 };
+
+// Of the launch with stamps, as simulated and host runs leave it. Cycles become nanoseconds by what that launch took; a
+// task's stall for operands stands at its beginning, that of the sender at its end. What runs beside the workers,
+// dispatch, is in no span.
+Timeline timeline_of(const GpuRunResult& result);
 
 // A layer as the GPU's kernel cuts it.
 MoeProblem make_gpu_problem(const MoeShape& shape, int num_ranks, const Routing& routing, MoePlacement placement = {});

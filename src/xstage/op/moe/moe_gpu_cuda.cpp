@@ -28,11 +28,18 @@ GpuRunResult run_on_gpu(const Inputs& inputs, const GpuRunOptions& options) {
   layer.fill(inputs);
   GpuRunResult result;
   const GpuStream stream(options.device, longest_run(options));
+  result.workers_per_rank = layer.num_workers();
+  const auto set = [&](bool stamps) { layer.set(options.order, options.claim, options.rows_to, stamps); };
+  set(false);
   for (int i = 0; i < options.repeats; ++i) result.times.push_back(layer.run(stream));
+  if (options.stamps) {
+    set(true);
+    result.stamped = layer.run(stream);
+  }
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     const auto output = layer.output(rank);
     result.output.insert(result.output.end(), output.begin(), output.end());
-    result.tasks.push_back(layer.tasks(rank));
+    if (options.stamps) result.tasks.push_back(layer.tasks(rank));
   }
   return result;
 }

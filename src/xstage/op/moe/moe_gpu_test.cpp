@@ -71,5 +71,39 @@ TEST(GpuMoe, SharesOfWorkersSumToOne) {
   EXPECT_DOUBLE_EQ(shares.rest, 0.45);
 }
 
+TEST(GpuMoe, StampsBecomeATimeline) {
+  using Kind = TaskKind;
+  GpuRunResult result;
+  result.workers_per_rank = 2;
+  result.stamped = {200};  // two a cycle
+  result.tasks = {{{{Kind::dispatch, 0, 0}, 0, {0}, {30}, {}, {}},
+                   {{Kind::linear1, 0, 0}, 0, {10}, {50}, {8}, {0}},
+                   {{Kind::linear2, 0, 0}, 1, {20}, {80}, {4}, {16}},
+                   {{Kind::reduce, 0, 0}, 0, {90}, {100}, {2}, {0}}}};
+  const auto timeline = timeline_of(result);
+  const auto expect_span = [&](std::size_t i, int worker, std::int64_t claim, SpanKind kind, double begin, double end) {
+    const auto& span = timeline.spans.at(i);
+    EXPECT_EQ(span.worker, worker) << i;
+    EXPECT_EQ(span.claim, claim) << i;
+    EXPECT_EQ(span.kind, kind) << i;
+    EXPECT_DOUBLE_EQ(span.begin.value, begin) << i;
+    EXPECT_DOUBLE_EQ(span.end.value, end) << i;
+  };
+  ASSERT_EQ(timeline.spans.size(), 10u);
+  expect_span(0, 0, 1, SpanKind::dependency, 0, 20);
+  expect_span(1, 0, 1, SpanKind::operand_stall, 20, 36);
+  expect_span(2, 0, 1, SpanKind::compute, 36, 100);
+  expect_span(3, 0, 3, SpanKind::dependency, 100, 180);
+  expect_span(4, 0, 3, SpanKind::operand_stall, 180, 184);
+  expect_span(5, 0, 3, SpanKind::compute, 184, 200);
+  expect_span(6, 1, 2, SpanKind::dependency, 0, 40);
+  expect_span(7, 1, 2, SpanKind::operand_stall, 40, 48);
+  expect_span(8, 1, 2, SpanKind::compute, 48, 128);
+  expect_span(9, 1, 2, SpanKind::sender_stall, 128, 160);
+  const auto shares = breakdown(timeline);
+  EXPECT_DOUBLE_EQ(shares.tail, 0.1);
+  EXPECT_DOUBLE_EQ(shares.share[static_cast<std::size_t>(SpanKind::sender_stall)], 0.08);
+}
+
 }  // namespace
 }  // namespace xs::moe

@@ -144,7 +144,7 @@ class HostLayer {
       float* out = activations(task.block) + row * shape().intermediate + first_col;
       for (std::int64_t col = 0; col < num_cols; ++col) {
         const auto i = static_cast<std::size_t>(row * n + col);
-        out[col] = swiglu(scratch.gate[i], scratch.up[i]);
+        out[col] = swiglu(scratch.gate[i], scratch.up[i], inputs_.clamp);
       }
     }
   }

@@ -104,6 +104,7 @@ void require_usable(const Inputs& inputs) {
     return expert < shape.num_experts ? fmt::format("expert {}", expert)
                                       : fmt::format("shared expert {}", expert - shape.num_experts);
   };
+  require(inputs.clamp > 0, "clamp {}: expected a number above 0, or infinity for none", inputs.clamp);
   require_finite(inputs.hidden_states, inputs.num_tokens() * shape.hidden, "hidden states", [&](std::int64_t i) {
     return fmt::format("token {}, element {}", i / shape.hidden, i % shape.hidden);
   });

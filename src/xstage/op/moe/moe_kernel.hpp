@@ -72,7 +72,7 @@ struct LayerParams {
   Order order;
   Claim claim;
   RowsTo rows_to;
-  float clamp;  // gate at most this, up within +- this; infinite: not at all
+  float clamp;  // Inputs::clamp
 };
 
 struct KernelNeeds {

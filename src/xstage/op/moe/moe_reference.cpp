@@ -24,7 +24,10 @@ Sum dot(std::span<const float> a, std::span<const float> b) {
 
 }  // namespace
 
-float swiglu(float gate, float up) { return gate / (1.0f + std::exp(-gate)) * up; }
+float swiglu(float gate, float up, float clamp) {
+  gate = std::min(gate, clamp);
+  return gate / (1.0f + std::exp(-gate)) * std::clamp(up, -clamp, clamp);
+}
 
 Reference reference(const Inputs& inputs, std::int64_t token) {
   const MoeShape& shape = inputs.shape;
@@ -36,8 +39,11 @@ Reference reference(const Inputs& inputs, std::int64_t token) {
     const auto expert = inputs.expert_at(token, slot);
     if (expert < 0) continue;
     for (std::int64_t row = 0; row < shape.intermediate; ++row) {
-      const Sum gate = dot(inputs.gate(expert).part(row * shape.hidden, shape.hidden).floats(wide_weights), x);
-      const Sum up = dot(inputs.up(expert).part(row * shape.hidden, shape.hidden).floats(wide_weights), x);
+      Sum gate = dot(inputs.gate(expert).part(row * shape.hidden, shape.hidden).floats(wide_weights), x);
+      Sum up = dot(inputs.up(expert).part(row * shape.hidden, shape.hidden).floats(wide_weights), x);
+      const double clamp = inputs.clamp;
+      gate.value = std::min(gate.value, clamp);
+      up.value = std::clamp(up.value, -clamp, clamp);
       const double silu = gate.value / (1 + std::exp(-gate.value));
       // An error of the gate reaches the product through silu's slope, at most 1.1.
       activation[static_cast<std::size_t>(row)] = {

@@ -30,6 +30,14 @@ constexpr Order kOrders[] = {{OrderKind::serial},
                              {OrderKind::lag, 1},
                              {OrderKind::lag, 3, Rotation::own_first}};
 
+TEST(SwiGlu, ClampsTheGateFromAboveAndUpOnBothSides) {
+  const float none = std::numeric_limits<float>::infinity();
+  EXPECT_FLOAT_EQ(swiglu(3, 5, 2), swiglu(2, 2, none));
+  EXPECT_FLOAT_EQ(swiglu(-3, -5, 2), swiglu(-3, -2, none));
+  EXPECT_FLOAT_EQ(swiglu(1, 1, 2), swiglu(1, 1, none));
+  EXPECT_FLOAT_EQ(swiglu(1, 7, none), 7 / (1 + std::exp(-1.0f)));
+}
+
 TEST(Moe, ReferenceOfOneTokenByHand) {
   const MoeShape shape{2, 1, 2, 1};
   Routing routing{1, 1, {1}, {0.5f}};
