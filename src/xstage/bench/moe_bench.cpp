@@ -92,17 +92,31 @@ std::vector<FittedParameter> intervals_of(const Machine& machine, const std::str
   return {};
 }
 
+// Paced senders are a slower link with less room, which nobody overruns.
+SimMachine paced(SimMachine machine, double part) {
+  if (part <= 0) return machine;
+  machine.port.drain = machine.port.drain * part;
+  machine.port.capacity = machine.port.capacity * part;
+  return machine;
+}
+
 }  // namespace
 
-MakeTimer simulated_ranks(const Machine& machine, const std::string& dst) {
+MakeTimer simulated_ranks(const Machine& machine, const std::string& dst, double pace) {
   return [=](const MoeProblem& problem, const Routing&, int workers) {
-    return std::make_unique<SimulatedRank>(problem, moe_kernel_machine(machine, dst, workers), workers);
+    return std::make_unique<SimulatedRank>(problem, paced(moe_kernel_machine(machine, dst, workers), pace), workers);
   };
 }
 
-MakeTimer gpu_ranks(int device, GpuPlace receive) {
+BucketRates pace_of(const Machine& machine, const std::string& dst, double part) {
+  const auto port = machine.port("st16", dst);
+  return {{}, port.drain * part, port.capacity * part};
+}
+
+MakeTimer gpu_ranks(int device, GpuPlace receive, const BucketRates& pace) {
   return [=](const MoeProblem& problem, const Routing& routing, int workers) {
     moe::GpuRunOptions options;
+    options.pace = pace;
     options.device = device;
     options.sms_per_rank = workers;
     options.receive = receive;
@@ -115,7 +129,7 @@ MoeRecord MoeBench::run(const MoeCase& one) const {
   const int sms = workers > 0 ? workers : workers_of(one, receive, machine.num_sms);
   const auto routing = make_routing("balanced", one.tokens_per_rank * kMoeRanks, shape.num_experts, shape.topk, seed);
   const auto problem = moe::make_gpu_problem(shape, kMoeRanks, routing);
-  const auto sim = moe_kernel_machine(machine, dst, sms);
+  const auto sim = paced(moe_kernel_machine(machine, dst, sms), pace);
   const PlanTarget target{sim, intervals_of(machine, dst), sms, 2, kRank};
   const auto plan = plan_moe(problem, {}, target);
 
@@ -126,7 +140,7 @@ MoeRecord MoeBench::run(const MoeCase& one) const {
   record.rho = plan.rho;
   record.gain_expected = plan.gain_expected;
   record.bytes_to_peers = bytes_to_peers(problem, kRank);
-  record.drain = sim.port.drain.value;
+  record.drain = machine.port("st16", dst).drain.value;
   record.baseline = plan.baseline;
 
   std::vector<Series> series;

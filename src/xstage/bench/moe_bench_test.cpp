@@ -43,7 +43,7 @@ MoeRecord record_of(double rho, double waves, double best, double predicted) {
   return record;
 }
 
-MoeSettings settings_of(const std::string& commit) { return {"sim", "host", "h200", "", "", commit, 0, 1}; }
+MoeSettings settings_of(const std::string& commit) { return {"sim", "host", "h200", "", "", commit, 0, 0.5, 1}; }
 
 TEST(Moe84, HasTwelveModelsAtSevenNumbersOfTokens) {
   std::set<std::string> models;

@@ -116,7 +116,7 @@ Json to_json(const MoeFile& file) {
   const auto& settings = file.settings;
   json["settings"] = {{"backend", settings.backend}, {"receive", settings.receive}, {"machine", settings.machine},
                       {"chip", settings.chip},       {"driver", settings.driver},   {"commit", settings.commit},
-                      {"workers", settings.workers}, {"seed", settings.seed}};
+                      {"workers", settings.workers}, {"pace", settings.pace},       {"seed", settings.seed}};
   json["cases"] = Json::array();
   for (const auto& record : file.records) json["cases"].push_back(record_to_json(record));
   return json;
@@ -132,7 +132,8 @@ MoeFile parse_moe_file(std::string_view text, const std::string& name) {
   const auto where = name + ": settings";
   const auto word = [&](const char* key) { return field<std::string>(settings, key, where); };
   MoeFile file{{word("backend"), word("receive"), word("machine"), word("chip"), word("driver"), word("commit"),
-                field_at_least(0, settings, "workers", where), field<std::uint64_t>(settings, "seed", where)},
+                field_at_least(0, settings, "workers", where), field_at_least(0.0, settings, "pace", where),
+                field<std::uint64_t>(settings, "seed", where)},
                {}};
   for (const auto& record : field<std::vector<Json>>(json, "cases", name)) {
     file.records.push_back(record_from_json(record, fmt::format("{}: cases[{}]", name, file.records.size())));

@@ -63,6 +63,7 @@ struct MoeSettings {
   std::string chip, driver;
   std::string commit;
   int workers;  // 0: by the rule of workers_of()
+  double pace;  // part of the port that senders keep within; 0: they do not
   std::uint64_t seed;
   friend bool operator==(const MoeSettings&, const MoeSettings&) = default;
 };

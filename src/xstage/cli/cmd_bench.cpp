@@ -21,6 +21,7 @@ struct BenchOptions {
   std::string machine = "h200";
   int device = 0;
   int workers = 0;
+  double pace = 0;
   std::uint64_t seed = 1;
   std::string shard = "0/1";
   std::string output;
@@ -118,11 +119,13 @@ void run_moe84(const BenchOptions& options) {
   bench.receive = options.receive == "own" ? GpuPlace::own : GpuPlace::far;
   bench.dst = options.receive == "own" ? "hbm" : "host";
   bench.workers = options.workers;
+  bench.pace = options.pace;
   bench.seed = options.seed;
-  bench.make_timer =
-      on_gpu ? bench::gpu_ranks(options.device, bench.receive) : bench::simulated_ranks(bench.machine, bench.dst);
-  bench::MoeSettings settings{options.backend, options.receive, bench.machine.name, "", "",
-                              commit(),        options.workers, options.seed};
+  const auto pace = bench::pace_of(bench.machine, bench.dst, options.pace);
+  bench.make_timer = on_gpu ? bench::gpu_ranks(options.device, bench.receive, pace)
+                            : bench::simulated_ranks(bench.machine, bench.dst, options.pace);
+  bench::MoeSettings settings{options.backend, options.receive, bench.machine.name, "",          "",
+                              commit(),        options.workers, options.pace,       options.seed};
   if (on_gpu) {
     settings.chip = gpu_info(options.device).name;
     settings.driver = driver_version();
@@ -155,6 +158,8 @@ void add_moe84(CLI::App& bench) {
   add_number(*command, "--device", options->device, 0, 1023, "GPU, of --backend cuda");
   add_number(*command, "--workers", options->workers, 0, 4096,
              "SMs of the measured rank; 0: all, but over PCIe above 128 tokens only as many as make it NVLink's ratio");
+  add_number(*command, "--pace", options->pace, 0.0, 1.0,
+             "Part of the profile's port that all runs keep within, so that full PCIe slows down no loads; 0: none");
   add_number(*command, "--seed", options->seed, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max(),
              "Seed of the routing");
   command->add_option("--shard", options->shard, "i/n: every n-th case from number i")->capture_default_str();

@@ -12,7 +12,7 @@
 namespace xs::cli {
 namespace {
 
-constexpr const char* kGpuOptions[] = {"--device", "--sms-per-rank", "--repeats", "--receive"};
+constexpr const char* kGpuOptions[] = {"--device", "--sms-per-rank", "--repeats", "--receive", "--pace"};
 
 GpuPlace parse_receive(const std::string& text) {
   require(text == "own" || text == "host", "--receive {}: expected own or host", text);
@@ -29,6 +29,8 @@ void add_gpu_moe_options(CLI::App& command, GpuMoeOptions& options) {
       .add_option("--receive", options.receive,
                   "Where combine slots lie: own memory, or the host's, mapped, which stands in for a peer")
       ->capture_default_str();
+  add_number(command, "--pace", options.pace, 0.0, 1.0,
+             "Part of the machine's port to there that every rank keeps within; 0: as fast as it goes");
 }
 
 void refuse_gpu_moe_options(const CLI::App& command) {
@@ -52,6 +54,10 @@ void run_moe_on_gpu(const MoeOptions& options, const GpuMoeOptions& gpu) {
   moe::require_gpu_shape(layer.shape);
   run.placement = layer.problem.placement();
   run.order = layer.order;
+  if (gpu.pace > 0) {
+    const auto port = layer.machine.port("st16", run.receive == GpuPlace::own ? "hbm" : "host");
+    run.pace = {{}, port.drain * gpu.pace, port.capacity * gpu.pace};
+  }
   find_gpus();  // before inputs are made for none
 
   Progress progress("run");
@@ -79,6 +85,7 @@ void run_moe_on_gpu(const MoeOptions& options, const GpuMoeOptions& gpu) {
     json["claim"] = options.claim;
     json["sms_per_rank"] = gpu.sms_per_rank;
     json["receive"] = gpu.receive;
+    json["pace"] = gpu.pace;
     json["verified"] = right;
     json["verification"] = {
         {"tokens", error.num_tokens}, {"relative_error", error.value}, {"tolerance", moe::kMostRelativeError}};

@@ -337,7 +337,7 @@ TEST_F(MoeCommand, ProcessesGiveTheHashOfThreads) {
 
 TEST_F(MoeCommand, OptionsOfTheOtherBackendAreRefused) {
   expect_refused(kRun + Arguments{"--backend", "tpu"}, {"--backend tpu", "cpu or cuda"});
-  for (const char* option : {"--device", "--sms-per-rank", "--repeats"}) {
+  for (const char* option : {"--device", "--sms-per-rank", "--repeats", "--pace"}) {
     expect_refused(kRun + Arguments{option, "1"}, {option, "--backend cuda"});
   }
   const auto on_gpu = kRun + Arguments{"--backend", "cuda"};

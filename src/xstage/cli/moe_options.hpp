@@ -88,6 +88,7 @@ struct GpuMoeOptions {
   int sms_per_rank = 0;
   int repeats = 11;
   std::string receive = "own";
+  double pace = 0;
   Nanos timeout{30e9};
   std::string output;
 };

@@ -33,10 +33,10 @@ __device__ inline void stage_16_columns(std::byte* staging, int warp, int column
 }
 
 // Stores the first `bytes` of each of 64 staged rows, `bytes` a multiple of 16, at most kStagedColumns * 2. Called by
-// all threads of a warp. `target(row)`: where a row goes, aligned to 16 bytes; nullptr: nowhere. Issued on return, and
-// source free. Orders nothing.
-template <class Target>
-__device__ inline void store_staged_rows(const std::byte* staging, int bytes, Target target) {
+// all threads of a warp. `target(row)`: where a row goes, aligned to 16 bytes; nullptr: nowhere. `before(row, count)`
+// is called by all threads before so many rows are stored. Issued on return, and source free. Orders nothing.
+template <class Target, class Before>
+__device__ inline void store_staged_rows(const std::byte* staging, int bytes, Target target, Before before) {
   constexpr int kAtOnce = 8;  // loads under way before the first store
   const int lane = static_cast<int>(threadIdx.x) % 32;
   // A narrow row takes half of a warp.
@@ -44,6 +44,7 @@ __device__ inline void store_staged_rows(const std::byte* staging, int bytes, Ta
   const int place = lane % lanes * 16, first = lane / lanes;
   const bool stores = place < bytes;
   for (int row = first; row < kStagedRows; row += kAtOnce * rows_at_once) {
+    before(row - first, kAtOnce * rows_at_once);
     uint4 words[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {

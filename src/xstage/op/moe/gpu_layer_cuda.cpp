@@ -7,6 +7,7 @@
 
 #include "xstage/core/error.hpp"
 #include "xstage/mem/residency.hpp"
+#include "xstage/tile/pacer.hpp"
 #include "xstage/tile/tensor_map.hpp"
 
 namespace xs::moe {
@@ -229,6 +230,8 @@ GpuLayer::GpuLayer(const MoeProblem& problem, const Routing& routing, const GpuR
   params_.activated = flags_of(problem).activated();
   params_.combined = flags_of(problem).combined();
   params_.clamp = std::numeric_limits<float>::infinity();
+  params_.pace = even_share(options.pace, 2 * sms_per_rank, 1);
+  params_.clock = gpu_info(options.device).clock;
   for (int rank = ranks_.first; rank < ranks_.first + ranks_.count; ++rank) {
     memory_.push_back(make_memory(rank));
     plan_rank(rank, routing);

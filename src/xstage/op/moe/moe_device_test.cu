@@ -128,6 +128,7 @@ std::string equal_bits(int draws, int num_sms) {
       options.sms_per_rank = static_cast<int>(dice.whole(1, num_sms / options.num_ranks));
       options.receive = dice.whole(0, 3) == 0 ? GpuPlace::far : GpuPlace::own;
       options.repeats = static_cast<int>(dice.whole(1, 2));
+      if (dice.whole(0, 2) == 0) options.pace = {{}, {50}, {1e6}};
       const auto result = run_on_gpu(inputs, options);
       expect_tasks(inputs, options, result);
       if (way == 0) first = result.output;

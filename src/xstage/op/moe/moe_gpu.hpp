@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "xstage/core/bucket.hpp"
 #include "xstage/mem/gpu.hpp"
 #include "xstage/op/moe/moe.hpp"
 #include "xstage/plan/rows_to.hpp"
@@ -27,6 +28,9 @@ struct GpuRunOptions {
   RowsTo rows_to = RowsTo::owners;
   bool stamps = true;  // of a launch more, the last: the times are of launches without
   int repeats = 1;
+  // What a rank's bytes for peers keep within, a part of its port's drain and capacity, which its SMs divide evenly; so
+  // the port never fills, which would slow down the loads of all SMs where the link is PCIe. Drain 0: nothing is paced.
+  BucketRates pace{};
   SignalOptions signals;
 };
 

@@ -37,6 +37,14 @@ __device__ void set_up(BlockShared& shared, const LayerParams& params, const Gri
       for (auto* drained : {&shared.drained_activations[half], &shared.drained_rows[half]}) drained->init(1);
     }
     new (shared.signals) DeviceSignals(params.tables[part.part]);
+    if (params.pace.drain.value > 0) {
+      // The warps' pieces are of one size: they begin in turn, not all at once.
+      const double senders = 2.0 * part.num_blocks;
+      for (int half = 0; half < 2; ++half) {
+        new (shared.pacers[half])
+            SmPacer(params.pace, params.clock, params.pace.capacity * ((2 * part.block + half) / senders));
+      }
+    }
     publish_barriers();
   }
   __syncthreads();

@@ -3,6 +3,7 @@
 #include "xstage/op/moe/moe_kernel.hpp"
 #include "xstage/signal/device_signals.cuh"
 #include "xstage/tile/mbarrier.cuh"
+#include "xstage/tile/pacer.cuh"
 #include "xstage/tile/row_staging.cuh"
 #include "xstage/tile/sm_clock.cuh"
 #include "xstage/tile/tensor_load.cuh"
@@ -64,7 +65,8 @@ struct alignas(1024) BlockShared {
   // Of each half, of activations and of rows: they are there; the warp that stores them is done with them.
   Mbarrier staged_activations[2], drained_activations[2], staged_rows[2], drained_rows[2];
   alignas(16) unsigned char signals[sizeof(DeviceSignals)];
-  std::int32_t group_blocks[1];  // [groups + 1]; the order looks often
+  alignas(16) unsigned char pacers[2][sizeof(SmPacer)];  // of warps 2 and 3, if they are paced
+  std::int32_t group_blocks[1];                          // [groups + 1]; the order looks often
 };
 
 // One role's view of its block.
@@ -76,6 +78,12 @@ struct Block {
   GridPart part;
 
   __device__ const DeviceSignals& signals() const { return *reinterpret_cast<const DeviceSignals*>(shared.signals); }
+  // Before so many bytes go to peers through warp 2 + half, which calls it with all threads.
+  __device__ void pace(int half, int bytes) const {
+    if (params.pace.drain.value <= 0 || bytes == 0) return;
+    if (threadIdx.x % 32 == 0) reinterpret_cast<SmPacer*>(shared.pacers[half])->pace({static_cast<double>(bytes)});
+    __syncwarp();
+  }
 };
 
 struct TokenRange {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "xstage/core/bucket.hpp"
 #include "xstage/mem/device_rank.hpp"
 #include "xstage/op/moe/gpu_tiling.hpp"
 #include "xstage/plan/order.hpp"
@@ -72,7 +73,9 @@ struct LayerParams {
   Order order;
   Claim claim;
   RowsTo rows_to;
-  float clamp;  // Inputs::clamp
+  float clamp;       // Inputs::clamp
+  BucketRates pace;  // of each warp that sends; drain 0: none keeps to one
+  GigaHertz clock;   // highest of the SMs
 };
 
 struct KernelNeeds {

@@ -24,7 +24,8 @@ __device__ inline void activation_role(const Block& block) {
     std::byte* tile = block.rank.activation_rows + std::int64_t{queued.of.block} * 128 * pitch + first * 2;
     for (int half = 0; half < 2; ++half, tile += kStagedRows * pitch) {
       shared.staged_activations[half].wait(phase_of(count));
-      store_staged_rows(shared.staging[half], bytes, [&](int row) { return tile + row * pitch; });
+      store_staged_rows(
+          shared.staging[half], bytes, [&](int row) { return tile + row * pitch; }, [](int, int) {});
       __syncwarp();
       if (lane == 0) shared.drained_activations[half].arrive();
     }
@@ -32,6 +33,11 @@ __device__ inline void activation_role(const Block& block) {
     // of the rank; release, system scope. Pairs with that acquire and the fence of the asynchronous proxy behind it.
     if (lane == 0) block.signals().raise(block.signals().rank(), params.activated + queued.of.block);
   }
+}
+
+// Whether what goes to the rank passes the port.
+__device__ inline bool is_peer(const Block& block, int rank) {
+  return block.params.rows_to == RowsTo::owners && rank != block.signals().rank();
 }
 
 // What one warp dispatches: half of the rows of each of the block's dispatch tasks, to the holders of their experts,
@@ -50,6 +56,7 @@ class Dispatcher {
     const std::int64_t pitch = std::int64_t{params.hidden} * 2;
     const RowSend send = block_.rank.sends[next_];
     std::byte* const part = params.row_parts[holder_];
+    if (is_peer(block_, holder_)) block_.pace(half_, static_cast<int>(pitch));
     copy_row(part + params.rows + send.row * pitch, block_.rank.tokens + send.token * pitch, static_cast<int>(pitch));
     if (lane() == 0) reinterpret_cast<RowTag*>(part + params.tags)[send.row] = {block_.signals().rank(), send.slot};
     if (++next_ == end_) {
@@ -173,11 +180,17 @@ __device__ inline void row_role(const Block& block, int half) {
     shared.staged_rows[half].wait(phase_of(tiles++));
     const RowTag low = tag_of(block, queued.of.block, half * kStagedRows + lane);
     const RowTag high = tag_of(block, queued.of.block, half * kStagedRows + lane + 32);
-    const int first = queued.of.tile * 256;
-    store_staged_rows(shared.staging[half], valid_bytes(params.hidden, first, 256), [&](int row) -> std::byte* {
+    const unsigned low_to_peers = __ballot_sync(0xffffffffu, low.owner >= 0 && is_peer(block, low.owner));
+    const unsigned high_to_peers = __ballot_sync(0xffffffffu, high.owner >= 0 && is_peer(block, high.owner));
+    const int first = queued.of.tile * 256, bytes = valid_bytes(params.hidden, first, 256);
+    const auto target = [&](int row) -> std::byte* {
       const int owner = __shfl_sync(0xffffffffu, row < 32 ? low.owner : high.owner, row % 32);
       const int slot = __shfl_sync(0xffffffffu, row < 32 ? low.slot : high.slot, row % 32);
       return owner < 0 ? nullptr : params.slot_parts[owner] + params.slots + slot * pitch + first * 2;
+    };
+    store_staged_rows(shared.staging[half], bytes, target, [&](int row, int count) {
+      const unsigned to_peers = (row < 32 ? low_to_peers : high_to_peers) >> row % 32;
+      block.pace(half, __popc(to_peers & ((1u << count) - 1)) * bytes);
     });
     __syncwarp();
     if (lane == 0) shared.drained_rows[half].arrive();
