@@ -227,7 +227,7 @@ void add_run(CLI::App& app) {
       refuse_gpu_moe_options(*command);
       return run_moe(*options, *only);
     }
-    for (const char* name : {"--ranks-as", "--input-dtype", "--workers", "--ring-blocks", "--capacity-rows"}) {
+    for (const char* name : {"--ranks-as", "--input-dtype", "--workers", "--capacity-rows"}) {
       require(command->get_option_no_throw(name) == nullptr || command->count(name) == 0, "{} needs --backend cpu",
               name);
     }

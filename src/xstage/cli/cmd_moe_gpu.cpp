@@ -42,6 +42,7 @@ void run_moe_on_gpu(const MoeOptions& options, const GpuMoeOptions& gpu) {
   run.device = gpu.device;
   run.num_ranks = options.ranks;
   run.sms_per_rank = gpu.sms_per_rank;
+  run.ring_blocks = options.ring_blocks;
   run.repeats = gpu.repeats;
   run.receive = parse_receive(gpu.receive);
   run.claim = parse_claim(options.claim);

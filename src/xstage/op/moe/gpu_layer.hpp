@@ -19,9 +19,10 @@ struct RankMemory {
   GpuMemory tokens;       // [tokens, hidden] bf16
   GpuMemory gate_up;      // [local experts, 2, intermediate, hidden] bf16
   GpuMemory down;         // [local experts, hidden, intermediate] bf16
-  GpuMemory activations;  // [blocks, 128, intermediate] bf16
+  GpuMemory activations;  // [slots, 128, intermediate] bf16
   GpuMemory output;       // [tokens, hidden] bf16
   GpuMemory plan;         // what Counts points to, and the routing of the rank's tokens
+  GpuMemory ring;         // which slot each block's activations take, from which block
   GpuMemory stamps;       // [tasks] TaskStamp, or none
   GpuMemory next_claim;
 };
@@ -68,6 +69,7 @@ class GpuLayer {
   GpuWorld make_world(const Layout& layout, RegionId rows, const Rooms& rooms, GpuPlace place);
   RankMemory make_memory(int rank) const;
   void plan_rank(int rank, const Routing& routing);
+  void place_activations(int rank, const Order& order);
   void place_rows_of_peers(int rank, const Routing& routing) const;
   const MoeProblem& problem_;
   Ranks ranks_;

@@ -54,19 +54,22 @@ std::vector<T> copy_of(const T* values, std::size_t count) {
   return {values, values + count};
 }
 
-// Flags of every rank: arrived[block] counts rows, activated[block] Linear-1 tiles, combined[rank] rows of tiles.
+// Flags of every rank: arrived[block] counts rows, activated[block] Linear-1 tiles, released[block] Linear-2 tiles that
+// have read its activations, combined[rank] rows of tiles.
 struct Flags {
   int blocks;
   int arrived() const { return 0; }
   int activated() const { return blocks; }
-  int combined() const { return 2 * blocks; }
-  int count(int num_ranks) const { return 2 * blocks + num_ranks; }
+  int released() const { return 2 * blocks; }
+  int combined() const { return 3 * blocks; }
+  int count(int num_ranks) const { return 3 * blocks + num_ranks; }
 };
 Flags flags_of(const MoeProblem& problem) { return {problem.max_blocks()}; }
 
 SignalOptions with_names(SignalOptions options, const Flags& flags) {
   options.flag_name = [flags](int flag) {
     if (flag >= flags.combined()) return fmt::format("combined[{}]", flag - flags.combined());
+    if (flag >= flags.released()) return fmt::format("released[{}]", flag - flags.released());
     return flag >= flags.activated() ? fmt::format("activated[{}]", flag - flags.activated())
                                      : fmt::format("arrived[{}]", flag);
   };
@@ -162,15 +165,16 @@ GpuLayer::Regions::Regions(const MoeProblem& problem) : num_flags(flags_of(probl
 RankMemory GpuLayer::make_memory(int rank) const {
   const auto& shape = problem_.shape();
   const int device = flag_world_.device();
-  const auto rows = blocks_of(problem_, rank) * kGpuTiling.block_rows;
+  const auto slots = problem_.tiling().activation_slots(blocks_of(problem_, rank));
   const auto experts = static_cast<std::int64_t>(problem_.local_experts(rank).size());
   const auto own = [&](std::size_t bytes) { return GpuMemory(device, GpuPlace::own, bytes); };
   return {own(bytes_of(problem_.tokens_of(rank), shape.hidden)),
           own(bytes_of(experts, 2 * shape.intermediate * shape.hidden)),
           own(bytes_of(experts, shape.hidden * shape.intermediate)),
-          own(bytes_of(rows, shape.intermediate)),
+          own(bytes_of(slots * kGpuTiling.block_rows, shape.intermediate)),
           own(bytes_of(problem_.tokens_of(rank), shape.hidden)),
           own(16),
+          own(1),
           own(1),
           own(sizeof(std::uint64_t))};
 }
@@ -228,6 +232,7 @@ GpuLayer::GpuLayer(const MoeProblem& problem, const Routing& routing, const GpuR
   params_.num_slots = shape.num_slots();
   params_.arrived = flags_of(problem).arrived();
   params_.activated = flags_of(problem).activated();
+  params_.released = flags_of(problem).released();
   params_.combined = flags_of(problem).combined();
   params_.clamp = std::numeric_limits<float>::infinity();
   params_.pace = even_share(options.pace, 2 * sms_per_rank, 1);
@@ -240,7 +245,30 @@ GpuLayer::GpuLayer(const MoeProblem& problem, const Routing& routing, const GpuR
   set(options.order, options.claim, options.rows_to, options.stamps);
 }
 
+// Where activations stand in a ring, which the order decides.
+void GpuLayer::place_activations(int rank, const Order& order) {
+  const auto blocks = problem_.num_blocks(rank);
+  const auto slots = static_cast<std::int32_t>(problem_.tiling().activation_slots(blocks));
+  auto& layer = params_.ranks[index(rank)];
+  layer.slots = layer.taken_from = nullptr;
+  if (slots == blocks) return;
+  const auto tasks = expand(order, problem_.counts(rank));
+  const auto least = ring_bound(tasks, blocks);
+  require(slots >= least, "a ring of {} blocks: {} needs at least {}", slots, to_string(order), least);
+  const auto uses = activation_uses(tasks, blocks);
+  std::vector<std::int32_t> slot_of, taken_from;
+  for (const auto use : uses.use) {
+    slot_of.push_back(use % slots);
+    taken_from.push_back(use < slots ? -1 : uses.block[static_cast<std::size_t>(use - slots)]);
+  }
+  Arrays arrays;
+  arrays.add(slot_of, layer.slots);
+  arrays.add(taken_from, layer.taken_from);
+  memory_[index(rank)].ring = arrays.on(flag_world_.device());
+}
+
 void GpuLayer::set(const Order& order, Claim claim, RowsTo rows_to, bool stamps) {
+  for (int rank = ranks_.first; rank < ranks_.first + ranks_.count; ++rank) place_activations(rank, order);
   params_.order = order;
   params_.claim = claim;
   params_.rows_to = rows_to;
@@ -262,11 +290,12 @@ void GpuLayer::plan_rank(int rank, const Routing& routing) {
   const auto& shape = problem_.shape();
   auto& memory = memory_[index(rank)];
   auto& layer = params_.ranks[rank - ranks_.first];
-  const auto rows = blocks_of(problem_, rank) * kGpuTiling.block_rows;
+  const auto slots = problem_.tiling().activation_slots(blocks_of(problem_, rank));
   const auto experts = static_cast<std::int64_t>(problem_.local_experts(rank).size());
   layer.gate_up = map_matrix(memory.gate_up.data(), std::max<std::int64_t>(experts, 1) * 2 * shape.intermediate,
                              shape.hidden, kBoxRows);
-  layer.activations = map_matrix(memory.activations.data(), rows, shape.intermediate, kBoxRows);
+  layer.activations =
+      map_matrix(memory.activations.data(), slots * kGpuTiling.block_rows, shape.intermediate, kBoxRows);
   layer.down =
       map_matrix(memory.down.data(), std::max<std::int64_t>(experts, 1) * shape.hidden, shape.intermediate, kBoxRows);
   layer.activation_rows = memory.activations.data();

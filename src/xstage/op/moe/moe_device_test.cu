@@ -97,6 +97,17 @@ class Dice {
   std::uint64_t next_ = 0;
 };
 
+// The smallest ring with which the order runs.
+int ring_for(const Inputs& inputs, const GpuRunOptions& options) {
+  const auto problem = make_gpu_problem(inputs.shape, options.num_ranks, inputs.routing);
+  int least = 1;
+  for (int rank = 0; rank < options.num_ranks; ++rank) {
+    const auto tasks = expand(options.order, problem.counts(rank));
+    least = std::max(least, static_cast<int>(ring_bound(tasks, problem.num_blocks(rank))));
+  }
+  return least;
+}
+
 // Random layers, each in a few random ways: all bits equal.
 std::string equal_bits(int draws, int num_sms) {
   int runs = 0;
@@ -128,6 +139,7 @@ std::string equal_bits(int draws, int num_sms) {
       options.sms_per_rank = static_cast<int>(dice.whole(1, num_sms / options.num_ranks));
       options.receive = dice.whole(0, 3) == 0 ? GpuPlace::far : GpuPlace::own;
       options.repeats = static_cast<int>(dice.whole(1, 2));
+      if (dice.whole(0, 2) == 0) options.ring_blocks = ring_for(inputs, options) + dice.whole(0, 2);
       if (dice.whole(0, 2) == 0) options.pace = {{}, {50}, {1e6}};
       const auto result = run_on_gpu(inputs, options);
       expect_tasks(inputs, options, result);

@@ -24,6 +24,7 @@ struct GpuRunOptions {
   Order order;
   Claim claim = Claim::fixed;
   int sms_per_rank = 0;              // 0: all of the GPU, in even parts
+  int ring_blocks = 0;               // whose activations a rank holds at once; 0: all
   GpuPlace receive = GpuPlace::own;  // where combine slots lie
   RowsTo rows_to = RowsTo::owners;
   bool stamps = true;  // of a launch more, the last: the times are of launches without

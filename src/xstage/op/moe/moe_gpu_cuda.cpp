@@ -23,7 +23,8 @@ GpuRunResult run_on_gpu(const Inputs& inputs, const GpuRunOptions& options) {
   require_gpu_shape(inputs.shape);
   require_usable(inputs);
   require_hopper(options.device);
-  const auto problem = make_gpu_problem(inputs.shape, options.num_ranks, inputs.routing, options.placement);
+  const auto problem = make_gpu_problem(inputs.shape, options.num_ranks, inputs.routing, options.placement)
+                           .with_ring(options.ring_blocks);
   GpuLayer layer(problem, inputs.routing, options);
   layer.fill(inputs);
   GpuRunResult result;

@@ -78,6 +78,10 @@ struct Block {
   GridPart part;
 
   __device__ const DeviceSignals& signals() const { return *reinterpret_cast<const DeviceSignals*>(shared.signals); }
+  // Where the activations of a tile's block stand.
+  __device__ std::int32_t slot(const Queued& tile) const {
+    return rank.slots == nullptr ? tile.of.block : rank.slots[tile.of.block];
+  }
   // Before so many bytes go to peers through warp 2 + half, which calls it with all threads.
   __device__ void pace(int half, int bytes) const {
     if (params.pace.drain.value <= 0 || bytes == 0) return;

@@ -40,11 +40,13 @@ struct TaskStamp {
 // One rank, as its part of the grid needs it. Pointers are to memory of its GPU, bf16 row-major where nothing is said.
 struct RankLayer {
   CUtensorMap rows, gate_up, activations, down;  // map_matrix() with 128 rows a box
-  std::byte* activation_rows;                    // [blocks, 128, intermediate], what `activations` shows
+  std::byte* activation_rows;                    // [slots, 128, intermediate], what `activations` shows
   const std::byte* tokens;                       // [tokens, hidden]
   Counts counts;
   const std::int32_t* block_rows;      // [blocks]
   const std::int32_t* arriving;        // [blocks] of those, dispatched in this launch
+  const std::int32_t* slots;           // [blocks] where its activations stand; none: block by block
+  const std::int32_t* taken_from;      // [blocks] block that its slot held before, -1: none
   const RowSend* sends;                // by expert
   const std::int32_t* send_begin;      // [experts + 1] of the whole layer, shared ones included
   const std::int32_t* holders;         // [experts]
@@ -69,7 +71,7 @@ struct LayerParams {
   std::byte* const* slot_parts;  // of every rank
   std::uint64_t slots;           // where [tokens, slots, hidden] begins in it
   std::int32_t hidden, intermediate, num_slots;
-  std::int32_t arrived, activated, combined;  // first flags: of each block, the same; of each rank
+  std::int32_t arrived, activated, released, combined;  // first flags: of each block; the last of each rank
   Order order;
   Claim claim;
   RowsTo rows_to;

@@ -15,8 +15,8 @@ class OperandLoader {
   __device__ void load_tile(const Queued& queued, Early early, Late late) {
     const LayerParams& params = block_.params;
     const RankLayer& rank = block_.rank;
-    const int row = queued.of.block * 128;
     const bool is_linear1 = is(TaskKind::linear1, queued);
+    const int row = (is_linear1 ? queued.of.block : block_.slot(queued)) * 128;
     const int steps = ceil_div(is_linear1 ? params.hidden : params.intermediate, kProductDepth);
     const CUtensorMap& rows = is_linear1 ? rank.rows : rank.activations;
     const CUtensorMap& columns = is_linear1 ? rank.gate_up : rank.down;
@@ -35,6 +35,17 @@ class OperandLoader {
       load_box(stage + 2 * kRowBoxBytes, columns, full, column, second);
       next_stage();
     }
+    if (!is_linear1 && rank.slots != nullptr) unread_ = queued.of.block, loads_until_read_ = kStages;
+  }
+
+  // Before the loader waits for others: what it has loaded for the last tile is read, and they know.
+  __device__ void finish() {
+    if (unread_ < 0) return;
+    for (int stage = 0; stage < kStages; ++stage) {
+      const int uses = use_ + (stage < stage_ ? 1 : 0);
+      if (uses > 0) block_.shared.free[stage].wait(phase_of(uses - 1));
+    }
+    release();
   }
 
   // The slots of a chunk's tokens, those that something came for, in their order: for each token and each part of its
@@ -89,7 +100,14 @@ class OperandLoader {
   // All roles that read what stood in it are done with it.
   __device__ std::byte* free_stage() {
     if (use_ > 0) block_.shared.free[stage_].wait(phase_of(use_ - 1));
+    if (unread_ >= 0 && --loads_until_read_ == 0) release();
     return block_.shared.operands[stage_];
+  }
+  __device__ void release() {
+    // publishes: that this tile's activations have been read, which stages that are free again tell; to: the wait for
+    // `released` of a Linear-1 tile that takes their slot; release, system scope.
+    block_.signals().raise(block_.signals().rank(), block_.params.released + unread_);
+    unread_ = -1;
   }
   __device__ void next_stage() {
     if (++stage_ == kStages) stage_ = 0, ++use_;
@@ -97,6 +115,8 @@ class OperandLoader {
 
   const Block& block_;
   int stage_ = 0, use_ = 0;
+  std::int32_t unread_ = -1;  // block of the last Linear-2 tile, while its activations may still be read
+  int loads_until_read_ = 0;
 };
 
 // Tasks on their way to the other roles.
@@ -129,7 +149,8 @@ struct Claimed {
   bool is_ready;  // what it needs is there
 };
 
-// The flag that a tile waits for: rows of its block, or all of its activations.
+// A flag that a tile waits for: rows of its block, or all of its activations; where activations stand in a ring also
+// that those before them in their slot have been read.
 struct Need {
   std::int32_t flag;
   Word count;
@@ -142,6 +163,14 @@ __device__ inline Need need_of(const Block& block, const Queued& queued) {
   return {block.params.activated + row_block, static_cast<Word>(block.counts.linear1_tiles)};
 }
 
+__device__ inline bool needs_slot(const Block& block, const Queued& queued) {
+  return is(TaskKind::linear1, queued) && block.rank.slots != nullptr && block.rank.taken_from[queued.of.block] >= 0;
+}
+__device__ inline Need slot_need_of(const Block& block, const Queued& queued) {
+  return {block.params.released + block.rank.taken_from[queued.of.block],
+          static_cast<Word>(block.counts.linear2_tiles)};
+}
+
 // Looks once for what it needs.
 __device__ inline Claimed look_up(const Block& block, std::int64_t claim) {
   Claimed claimed{{Queued::task, {}, 0, claim}, true};
@@ -152,14 +181,25 @@ __device__ inline Claimed look_up(const Block& block, std::int64_t claim) {
   queued.group = group_of_block(block.counts, queued.of.block);
   const Need need = need_of(block, queued);
   claimed.is_ready = block.signals().is_there(need.flag, need.count);
+  if (claimed.is_ready && needs_slot(block, queued)) {
+    const Need slot = slot_need_of(block, queued);
+    claimed.is_ready = block.signals().is_there(slot.flag, slot.count);
+  }
   return claimed;
 }
 
 // False: give up.
-__device__ inline bool wait_for_need(const Block& block, const Claimed& claimed) {
+__device__ inline bool wait_for_need(const Block& block, const Claimed& claimed, OperandLoader& loader) {
   if (!is_linear(claimed.queued)) return true;
-  const Need need = need_of(block, claimed.queued);
-  if (!claimed.is_ready && !block.signals().wait(need.flag, need.count)) return false;
+  if (!claimed.is_ready) {
+    loader.finish();
+    const Need need = need_of(block, claimed.queued);
+    if (!block.signals().wait(need.flag, need.count)) return false;
+    if (needs_slot(block, claimed.queued)) {
+      const Need slot = slot_need_of(block, claimed.queued);
+      if (!block.signals().wait(slot.flag, slot.count)) return false;
+    }
+  }
   fence_before_loads();  // written by ordinary stores
   return true;
 }
@@ -190,9 +230,10 @@ __device__ inline void load_role(const Block& block) {
   Claimed next = look_up(block, claim_of(block, 0));
   for (int turn = 1; block.counts.num_tasks() > next.queued.claim; ++turn) {
     const Queued queued = next.queued;
-    if (!wait_for_need(block, next)) break;
+    if (!wait_for_need(block, next, loader)) break;
     if (is(TaskKind::reduce, queued) && !all_rows) {
       tasks.write({Queued::rows_end, {}, 0, 0});  // before the wait, which is for this block's rows, too
+      loader.finish();
       if (!wait_for_rows(block)) break;
       all_rows = true;
     }
@@ -208,6 +249,7 @@ __device__ inline void load_role(const Block& block) {
     loader.load_slots(queued.of.block);
     late();
   }
+  loader.finish();
   tasks.write({Queued::end, {}, 0, 0});
 }
 

@@ -21,7 +21,7 @@ __device__ inline void activation_role(const Block& block) {
     if (!is(TaskKind::linear1, queued)) continue;
     const int count = tiles++, first = queued.of.tile * 128, bytes = valid_bytes(params.intermediate, first, 128);
     const std::int64_t pitch = std::int64_t{params.intermediate} * 2;
-    std::byte* tile = block.rank.activation_rows + std::int64_t{queued.of.block} * 128 * pitch + first * 2;
+    std::byte* tile = block.rank.activation_rows + std::int64_t{block.slot(queued)} * 128 * pitch + first * 2;
     for (int half = 0; half < 2; ++half, tile += kStagedRows * pitch) {
       shared.staged_activations[half].wait(phase_of(count));
       store_staged_rows(
